@@ -68,6 +68,14 @@ pub(crate) struct VisibleLines;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExactText;
 
+/// What a page calls a decision, of which JSON and the decision log have the name.
+pub(crate) fn outcome(decision: &(impl fmt::Display + ?Sized)) -> String {
+    match decision.to_string() {
+        name if name == "noOpinion" => "no opinion".to_owned(),
+        name => name,
+    }
+}
+
 // === impl Representation ===
 
 impl Representation {

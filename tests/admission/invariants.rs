@@ -283,6 +283,27 @@ fn an_invariant_that_is_broken_already_is_stored_with_a_warning() {
 }
 
 #[test]
+fn an_invariant_may_be_deleted_whatever_it_holds_up() {
+    let invariant = json!({
+        "apiVersion": "portcullis.dev/v1alpha1", "kind": "AuthorizationInvariant",
+        "metadata": {"name": "prod-secrets"},
+        "spec": {
+            "only": [{"kind": "Group", "name": "vault"}], "enforcement": "Refuse",
+            "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]}],
+        },
+    });
+    let grants = serde_json::to_string(&binding("prod-a", "secrets", "dev")).unwrap();
+    for around in [AROUND.to_owned(), format!("{AROUND}---\n{grants}\n")] {
+        let deleted = json!({"operation": "DELETE", "oldObject": invariant, "object": null});
+        for request in [deleted.clone(), reviews::with(deleted, &json!({"name": ""}))] {
+            let outcome = told(&around, &invariant, &request);
+            assert!(outcome.denial.is_none(), "{:?}", outcome.denial);
+            assert!(outcome.warnings.is_empty());
+        }
+    }
+}
+
+#[test]
 fn a_binding_to_a_role_that_is_not_known_is_refused_for_now() {
     let outcome = told(AROUND, &binding("prod-b", "unknown", "dev"), &json!({}));
     let message = outcome.denial.unwrap().message;

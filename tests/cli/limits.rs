@@ -80,6 +80,15 @@ fn authorize_says_what_is_beyond_a_limit_and_what_is_within() {
 }
 
 #[test]
+fn the_paths_of_a_limit_are_said_as_they_are_written() {
+    let portcullis = set_up();
+    let paths = "\n  nonResourceRules: [{verbs: [get], paths: [/api, '/api/*']}]\n";
+    portcullis.write("both/limit.yaml", &format!("{}{paths}", LIMIT.trim_end()));
+    let run = portcullis.run("what-can --user bot -A --manifests both");
+    assert!(run.stdout.contains("; get /api,/api/*: bots look"), "{run:?}");
+}
+
+#[test]
 fn who_can_and_what_can_know_what_a_limit_leaves() {
     let portcullis = set_up();
     let users = |arguments: &str| -> Vec<String> {

@@ -4,6 +4,7 @@
 
 (function () {
   const HOUR_SECONDS = 3600;
+  const LEAST_SECONDS = 300;
   const SAMPLE_SECONDS = 10;
   const REFRESH_MILLISECONDS = 10000;
   // An outcome has one colour everywhere, and a line of its own for those who do not see colours.
@@ -43,6 +44,13 @@
     return "/live?" + query;
   }
 
+  // The last hour, or what is known of it.
+  function range(plot) {
+    const now = Date.now() / 1000;
+    const first = plot.data[0].length ? plot.data[0][0] : now;
+    return [Math.max(now - HOUR_SECONDS, Math.min(first, now - LEAST_SECONDS)), now];
+  }
+
   function make(place, names, data) {
     const labels = place.dataset.labels.split("|");
     const axis = { stroke: colour("--text"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
@@ -51,7 +59,7 @@
       height: 220,
       cursor: { drag: { x: false, y: false } },
       scales: {
-        x: { time: true, range: () => [Date.now() / 1000 - HOUR_SECONDS, Date.now() / 1000] },
+        x: { time: true, range },
         y: { range: (_, least, most) => [0, Math.max(most * 1.1, Number(place.dataset.least))] },
       },
       axes: [

@@ -9,7 +9,7 @@ use crate::console::{
     ConsoleState, Page, Representation, ViewContext, ViewError, ViewQuery, ViewRequest, VisibleClusters,
     views,
 };
-use crate::state::tests::fixtures::{mk_snapshot, mk_snapshot_of, now};
+use crate::state::tests::fixtures::{mk_snapshot, mk_snapshot_of, mk_snapshot_watching, now};
 use crate::state::{FilesAlone, ReloadState, Snapshot};
 use crate::telemetry::Metrics;
 
@@ -36,6 +36,11 @@ impl TestConsole {
     /// The same with manifests of some clusters.
     pub(crate) fn of_clusters(manifests: &str, clusters: &[(&str, &str)]) -> Self {
         Self::of_snapshot(mk_snapshot_of(manifests, clusters, ""))
+    }
+
+    /// Shows what `manifests` say, and what a watched cluster has.
+    pub(crate) fn watching(manifests: &str, watched: &str) -> Self {
+        Self::of_snapshot(mk_snapshot_watching(manifests, watched))
     }
 
     fn of_snapshot((folder, snapshot): (TempDir, Snapshot)) -> Self {

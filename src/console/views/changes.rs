@@ -70,6 +70,9 @@ struct DiffLine {
 struct ChangesPage<'a> {
     frame: PageFrame,
     view: &'a ChangesView,
+    /// Where `from` is among the revisions.
+    from_place: usize,
+    to_place: usize,
     clusters: &'a ClusterChoice,
     /// The decisions in words.
     decisions: String,
@@ -82,18 +85,20 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     request.query.only(&["from", "to", "cluster"])?;
     let clusters = ClusterChoice::new(context, &request.query)?;
     let known = visible_revisions(context);
-    let place = |name: &str, or: usize| match request.query.one(name)? {
+    // What was taken back is there twice: the later one counts, of those before `to`.
+    let place = |name: &str, end: usize, or: usize| match request.query.one(name)? {
         None => Ok(or),
-        Some(wanted) => known
-            .iter()
-            .rposition(|revision| *revision.revision == *wanted)
-            .ok_or_else(|| ViewError::NotFound(format!("revision `{wanted}` is not kept"))),
+        Some(wanted) => {
+            let is_it = |revision: &RevisionInForce| *revision.revision == *wanted;
+            let place = known.iter().take(end).rposition(is_it);
+            place.ok_or_else(|| match known.iter().any(is_it) {
+                true => ViewError::Invalid("`from` is newer than `to`".to_owned()),
+                false => ViewError::NotFound(format!("revision `{wanted}` is not kept")),
+            })
+        }
     };
-    let to = place("to", known.len().saturating_sub(1))?;
-    let from = place("from", to.saturating_sub(1))?;
-    if from > to {
-        return Err(ViewError::Invalid("`from` is newer than `to`".to_owned()));
-    }
+    let to = place("to", known.len(), known.len().saturating_sub(1))?;
+    let from = place("from", to + 1, to.saturating_sub(1))?;
     let changes = together(known.get(from + 1..=to).unwrap_or_default());
     let revision = |place: usize| known.get(place).map(|known| known.revision.to_string());
     let sides = [from, to].map(|place| known.get(place).and_then(|known| known.policies.as_ref()));
@@ -124,6 +129,8 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     let expired = || Instant::now() >= context.deadline;
     let page = ChangesPage {
         frame: context.frame("Changes", request),
+        from_place: known.len().saturating_sub(from + 1),
+        to_place: known.len().saturating_sub(to + 1),
         view: &view,
         clusters: &clusters,
         decisions: view
@@ -198,6 +205,14 @@ impl From<&RevisionInForce> for RevisionRow {
     }
 }
 
+impl RevisionRow {
+    /// `2026-11-27 18:04:05 UTC`, which a list has room for.
+    fn since_second(&self) -> String {
+        let second = self.since.get(..19).unwrap_or(&self.since);
+        format!("{} UTC", second.replacen('T', " ", 1))
+    }
+}
+
 const fn in_a_word(change: &ObjectChange) -> &'static str {
     match (&change.before, &change.after) {
         (None, _) => "added",
@@ -254,11 +269,8 @@ mod tests {
 
     use crate::console::VisibleClusters;
     use crate::console::tests::fixtures::TestConsole;
-    use crate::state::tests::fixtures::{mk_snapshot_of, now};
-    use crate::state::{UnsyncedCluster, WatchedObjects, WatchedPart, WatchedText};
-    use portcullis_cel::Version;
-    use portcullis_policy::document;
-    use portcullis_policy::manifest::ValidatedObject;
+    use crate::state::tests::fixtures::{mk_snapshot_of, mk_watched, now};
+    use crate::state::{UnsyncedCluster, WatchedObjects};
 
     fn deny(name: &str, verb: &str) -> String {
         format!(
@@ -322,30 +334,30 @@ mod tests {
         );
         let page = console.html(&format!("/changes?to={}", revision(1))).unwrap();
         assert!(page.contains("<del>- ") && page.contains("list"), "{page}");
+        assert!(page.contains(", 2027-01-15 08:00:00 UTC</option>"), "{page}");
         let error = console.html(&format!("/changes?from={}&to={}", revision(0), revision(1)));
         assert_eq!(error.unwrap_err().status(), 400);
         assert_eq!(console.html("/changes?from=x").unwrap_err().status(), 404);
     }
 
-    impl WatchedText for serde_json::Value {
-        fn to_json(&self) -> serde_json::Value {
-            self.clone()
+    #[test]
+    fn what_was_taken_back_is_compared_with_what_was_there_between() {
+        let set = |verb: &str| [deny("a", verb), String::new(), String::new()];
+        let console = mk_console(&[set("get"), set("list"), set("get")]);
+        let last = console.json("/changes").unwrap();
+        let revision = |place: usize| last["revisions"][place]["revision"].as_str().unwrap();
+        assert_eq!(revision(0), revision(2), "the same files, the same revision");
+        let page = console.html("/changes").unwrap();
+        for chosen in [revision(0), revision(1)] {
+            let option = format!("value=\"{chosen}\" selected>");
+            assert_eq!(page.matches(&option).count(), 1, "{page}");
         }
-    }
-
-    /// What an API server has.
-    fn mk_watched(cluster: &str, manifests: &str) -> WatchedObjects {
-        let mut part = WatchedPart::default();
-        for document in document::parse(None, manifests).unwrap() {
-            part.texts.push(Arc::new(document.root().to_json()));
-            let object = ValidatedObject::read(document, cluster.into(), Version::NEWEST);
-            part.objects.push(Arc::new(object.unwrap()));
-        }
-        WatchedObjects {
-            cluster: cluster.to_owned(),
-            parts: vec![Arc::new(part)],
-            ..WatchedObjects::default()
-        }
+        let back = format!("/changes?from={}&to={}", revision(2), revision(1));
+        let back = console.json(&back).unwrap();
+        assert!(
+            back["objects"][0]["after"].as_str().unwrap().contains("- list"),
+            "{back}"
+        );
     }
 
     #[test]

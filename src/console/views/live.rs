@@ -397,6 +397,16 @@ spec:
         let page = console.html("/live/1").unwrap();
         assert!(page.contains("AuthorizationPolicy/guard"), "{page}");
         assert!(page.contains("What is in force now decides otherwise"), "{page}");
+        console.console.push(
+            Decision::NoOpinion,
+            "c",
+            line.replace("\"allow\"", "\"noOpinion\"").as_bytes(),
+        );
+        let page = console.html("/live/2").unwrap();
+        assert!(
+            page.contains("<span class=\"noOpinion\">no opinion</span>"),
+            "{page}"
+        );
         // Of an admission the object is not known.
         console.console.push(
             Decision::Allow,
@@ -405,7 +415,7 @@ spec:
                 .replace("verb", "operation")
                 .as_bytes(),
         );
-        let page = console.html("/live/2").unwrap();
+        let page = console.html("/live/3").unwrap();
         assert!(!page.contains("What was considered"), "{page}");
     }
 

@@ -1,12 +1,21 @@
 //! A snapshot of files, for tests.
 
+use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 
+use crate::config::Config;
 use crate::pki::Authority;
-use crate::state::{FilesAlone, Snapshot, load};
+use crate::state::{
+    FilesAlone, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects, WatchedPart,
+    WatchedText, load,
+};
+use portcullis_cel::Version;
+use portcullis_policy::document;
+use portcullis_policy::manifest::ValidatedObject;
 
 /// The time of tests, at which what [`mk_snapshot`] writes is valid.
 pub(crate) fn now() -> SystemTime {
@@ -22,6 +31,65 @@ pub(crate) fn mk_snapshot(manifests: &str, more: &str) -> (TempDir, Snapshot) {
 /// The same with manifests of `clusters`, each of which has a caller that may see the console, and
 /// sees that cluster alone.
 pub(crate) fn mk_snapshot_of(manifests: &str, clusters: &[(&str, &str)], more: &str) -> (TempDir, Snapshot) {
+    mk_snapshot_from(manifests, clusters, more, &FilesAlone)
+}
+
+/// What is in force with `manifests`, and with `watched` from a watched cluster called `default`.
+pub(crate) fn mk_snapshot_watching(manifests: &str, watched: &str) -> (TempDir, Snapshot) {
+    let watched = WatchedAlone(Arc::new(mk_watched("default", watched)));
+    mk_snapshot_from(manifests, &[], "", &watched)
+}
+
+/// What a watched cluster has.
+pub(crate) fn mk_watched(cluster: &str, manifests: &str) -> WatchedObjects {
+    let mut part = WatchedPart::default();
+    for document in document::parse(None, manifests).unwrap() {
+        part.texts.push(Arc::new(document.root().to_json()));
+        let object = ValidatedObject::read(document, cluster.into(), Version::NEWEST);
+        part.objects.push(Arc::new(object.unwrap()));
+    }
+    WatchedObjects {
+        cluster: cluster.to_owned(),
+        parts: vec![Arc::new(part)],
+        ..WatchedObjects::default()
+    }
+}
+
+/// A cluster that stays as it is.
+struct WatchedAlone(Arc<WatchedObjects>);
+
+impl ManifestSource for WatchedAlone {
+    fn start(&self, _: Trigger) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn check(&self, _: &Config) -> SourceFiles {
+        SourceFiles::default()
+    }
+
+    fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
+        vec![Arc::clone(&self.0)]
+    }
+
+    fn snapshot_applied(&self, _: &Snapshot) {}
+
+    fn status(&self) -> Vec<SourceStatus> {
+        Vec::new()
+    }
+}
+
+impl WatchedText for serde_json::Value {
+    fn to_json(&self) -> serde_json::Value {
+        self.clone()
+    }
+}
+
+fn mk_snapshot_from(
+    manifests: &str,
+    clusters: &[(&str, &str)],
+    more: &str,
+    source: &dyn ManifestSource,
+) -> (TempDir, Snapshot) {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new("ca");
     let server = authority.server();
@@ -52,11 +120,11 @@ pub(crate) fn mk_snapshot_of(manifests: &str, clusters: &[(&str, &str)], more: &
          {callers}manifests: [{paths}]\n{more}"
     );
     write("portcullis.yaml", configuration.as_bytes());
-    let snapshot = snapshot(&folder.path().join("portcullis.yaml"));
+    let snapshot = snapshot(&folder.path().join("portcullis.yaml"), source);
     (folder, snapshot)
 }
 
-fn snapshot(configuration: &Path) -> Snapshot {
-    let (snapshot, faults) = load(configuration, &FilesAlone, None, now());
+fn snapshot(configuration: &Path, source: &dyn ManifestSource) -> Snapshot {
+    let (snapshot, faults) = load(configuration, source, None, now());
     snapshot.unwrap_or_else(|| panic!("{faults}"))
 }

@@ -364,7 +364,7 @@ fn all_but(policy: &AuthorizationPolicy) -> String {
         format!("{verbs} {}{groups}{limits}", resources.join(","))
     });
     let paths = policy.non_resource_rules.iter().map(|rule| {
-        let paths: Vec<&str> = rule.paths.iter().map(PathPattern::text).collect();
+        let paths: Vec<String> = rule.paths.iter().map(PathPattern::to_string).collect();
         format!("{} {}", rule.verbs.as_slice().join(","), paths.join(","))
     });
     let rules: Vec<String> = resources.chain(paths).collect();

@@ -263,6 +263,48 @@ fn a_policy_is_told_in_sentences_and_shown_with_its_comments() {
 }
 
 #[test]
+fn what_a_watched_cluster_has_is_shown_as_it_has_it_and_what_files_have_once() {
+    let watched = MANIFESTS.replace(
+        "metadata: {name: few}",
+        "metadata: {name: few, labels: {of: cluster}}",
+    );
+    let texts = |console: &TestConsole, url: &str| {
+        let object = console.json(url).unwrap();
+        let all = object["texts"].as_array().unwrap().iter();
+        let text = |one: &serde_json::Value, field: &str| one[field].as_str().unwrap().to_owned();
+        all.map(|one| ["object", "place", "text"].map(|field| text(one, field)))
+            .collect::<Vec<_>>()
+    };
+    let few = "/policies/ValidatingAdmissionPolicy/-/few";
+    let console = TestConsole::watching("", &watched);
+    let [policy, binding] = &texts(&console, few)[..] else {
+        panic!("not two objects");
+    };
+    assert_eq!(policy[..2], ["ValidatingAdmissionPolicy/few", "cluster default"]);
+    assert!(
+        policy[2].contains("of: cluster") && policy[2].contains("object.spec.replicas < 5"),
+        "{policy:?}"
+    );
+    assert_eq!(binding[0], "ValidatingAdmissionPolicyBinding/few-everywhere");
+    let bound = texts(&console, "/policies/RoleBinding/shop/readers");
+    let bound: Vec<&str> = bound.iter().map(|[object, ..]| object.as_str()).collect();
+    assert_eq!(bound, ["Role/shop/reader", "RoleBinding/shop/readers"]);
+    let hook = texts(&console, "/policies/ValidatingWebhookConfiguration/-/scanner");
+    assert!(!hook[0][2].contains("last-applied"), "{hook:?}");
+    // The file counts, and is what is shown.
+    let file = &MANIFESTS[MANIFESTS.find("apiVersion: admissionregistration").unwrap()..];
+    let file = file.split("---\n").next().unwrap();
+    let both = TestConsole::watching(file, &watched);
+    let of_policy = texts(&both, few);
+    let of_policy: Vec<_> = of_policy
+        .iter()
+        .filter(|[object, ..]| object == &policy[0])
+        .collect();
+    assert_eq!(of_policy.len(), 1, "{of_policy:?}");
+    assert!(!of_policy[0][2].contains("of: cluster"), "{of_policy:?}");
+}
+
+#[test]
 fn a_binding_that_decided_is_shown_with_its_role() {
     let console = mk_console();
     let binding = console.json("/policies/RoleBinding/shop/readers").unwrap();
