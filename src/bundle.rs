@@ -9,7 +9,9 @@
 //!
 //! Nothing of a bundle is read before its signature is verified, and nothing is downloaded for a
 //! manifest that nobody signed. The bundle that is kept is checked again whenever it is read, so those who
-//! can write to the folder in which it is gain nothing by it.
+//! can write to the folder in which it is cannot have others than signed ones taken. They can put back an
+//! older signed one, or remove the kept one and with it the sequence that the next must exceed: the folder belongs to
+//! the gateway's user, and `minSequence` is a bound that no file takes away.
 
 mod archive;
 mod credentials;

@@ -49,7 +49,7 @@ pub(crate) struct Test {
     #[arg(long)]
     coverage: bool,
     /// Fail if less than this is covered, in percent.
-    #[arg(long, value_name = "PERCENT", requires = "coverage")]
+    #[arg(long, value_name = "PERCENT", requires = "coverage", value_parser = percent)]
     fail_under: Option<f64>,
     /// Write the coverage, by the lines of the manifests, to this file in the format of lcov.
     #[arg(long, value_name = "FILE")]
@@ -66,6 +66,11 @@ Examples:
   portcullis test policies
   portcullis test policies --run '^guard/' -v
   portcullis test policies --coverage --fail-under 80 --junit results.xml";
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number| (0.0..=100.0).contains(number));
+    number.ok_or_else(|| "is no number from 0 to 100".to_owned())
+}
 
 fn regex(text: &str) -> Result<Regex, CommandError> {
     Regex::new(text).map_err(|error| {
@@ -106,6 +111,7 @@ impl Test {
             now: self.at.time(),
             only: self.run.as_deref().map(regex).transpose()?,
             coverage: wants_coverage.then(Coverage::default),
+            failed: 0,
         };
         let (mut cases, mut suites) = (Vec::new(), 0);
         for document in &documents {

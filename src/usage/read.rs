@@ -178,8 +178,8 @@ struct MergedRows {
     without_answer: bool,
 }
 
-/// Takes nothing but whole rows.
-struct BrokenRows(Vec<String>);
+/// Takes nothing but whole rows; the first that is none.
+struct BrokenRows(Option<String>);
 
 #[derive(Debug, Clone, Copy)]
 struct MergedCounts {
@@ -253,10 +253,10 @@ impl UsageWeights {
             without_answer: true,
             ..MergedRows::default()
         };
-        let mut broken = BrokenRows(Vec::new());
+        let mut broken = BrokenRows(None);
         for (index, path) in files.iter().enumerate() {
             merged.add_file(&files, index, path, &mut broken)?;
-            if let Some(broken) = broken.0.pop() {
+            if let Some(broken) = broken.0.take() {
                 return Err(UsageError::Broken(broken));
             }
         }
@@ -308,8 +308,8 @@ impl UsageReader for BrokenRows {
     }
 
     fn broken(&mut self, place: RowPlace<'_>, why: &str) {
-        self.0
-            .push(format!("{}:{}: {why}", place.file.display(), place.line));
+        let told = || format!("{}:{}: {why}", place.file.display(), place.line);
+        self.0.get_or_insert_with(told);
     }
 }
 

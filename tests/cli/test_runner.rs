@@ -181,6 +181,28 @@ fn too_little_coverage_fails_on_request() {
         "{less:?}"
     );
     assert_eq!(run("--fail-under 72", SUITE).1.code, 2);
+    for unusable in ["NaN", "101", "inf"] {
+        let (_, run) = run(&format!("--coverage --fail-under {unusable}"), SUITE);
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.stderr.contains("is no number from 0 to 100"), "{run:?}");
+    }
+}
+
+#[test]
+fn the_first_of_many_failing_cases_are_explained() {
+    let case = "- name: reads pods\n  request: {user: r, verb: get, resource: pods, namespace: a}\n  \
+                expect: {decision: allow}\n";
+    let head = SUITE.split_inclusive("cases:\n").next().unwrap();
+    let (_, run) = run("", &(head.to_owned() + &case.repeat(102)));
+    assert_eq!(run.code, 1, "{run:?}");
+    assert_eq!(
+        run.stdout.matches("  | considered:").count(),
+        100,
+        "{}",
+        run.stdout
+    );
+    let others = "  | only the first 100 failing cases are explained: name this one with `--run`\n";
+    assert_eq!(run.stdout.matches(others).count(), 2, "{}", run.stdout);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Runs test cases and compares the results.
 
+use std::collections::HashMap;
+
 use regex_automata::hybrid::regex::Regex;
 use serde::Serialize;
 
@@ -12,6 +14,7 @@ use crate::{config, state};
 use portcullis_policy::authorization::{Authorization, Trace};
 use portcullis_policy::explain::admission::{AdmitInWords, OfflineReview, TracedStep};
 use portcullis_policy::explain::authorization::{self, InWords, object};
+use portcullis_policy::explain::invariants::CheckedInvariant;
 use portcullis_policy::explain::{Lines, LoadedPolicies};
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{self, odd_request};
@@ -32,6 +35,9 @@ pub(crate) struct CaseOutcome {
     explanation: String,
 }
 
+/// The most failing cases that are explained: an explanation names each policy that was considered.
+const MAX_EXPLAINED: usize = 100;
+
 /// Which cases are decided, and what is noted of them.
 pub(crate) struct TestRun {
     /// At which cases that name no time are decided.
@@ -40,6 +46,15 @@ pub(crate) struct TestRun {
     pub(crate) only: Option<Regex>,
     /// What they reach, where that is asked for.
     pub(crate) coverage: Option<Coverage>,
+    /// How many cases did not pass so far.
+    pub(crate) failed: usize,
+}
+
+/// Which invariants hold for a cluster at a time: all cases of a suite that ask it have one answer, and one
+/// time limit.
+struct ProvenInvariants {
+    answers: HashMap<(String, Time), Result<Vec<CheckedInvariant>, String>>,
+    time: TimeLimit,
 }
 
 /// How a case was decided.
@@ -82,8 +97,21 @@ impl TestRun {
         }
         let mut coverage = self.coverage.is_some().then(|| reachable(&suite.policies));
         let mut outcomes = Vec::new();
-        for case in suite.cases.iter().filter(|case| self.is_wanted(suite, case)) {
-            let (outcome, reached) = decided(&loaded, &suite.file, case, case.at.unwrap_or(self.now));
+        let mut proven = ProvenInvariants {
+            answers: HashMap::new(),
+            time: TimeLimit::new(),
+        };
+        let cases = suite.cases.iter();
+        let wanted: Vec<&Case> = cases.filter(|case| self.is_wanted(suite, case)).collect();
+        for case in wanted {
+            let at = case.at.unwrap_or(self.now);
+            let (mut outcome, reached) = decided((&loaded, &mut proven), &suite.file, case, at);
+            self.failed += usize::from(!outcome.passed);
+            if !outcome.passed && self.failed > MAX_EXPLAINED {
+                outcome.explanation = format!(
+                    "only the first {MAX_EXPLAINED} failing cases are explained: name this one with `--run`"
+                );
+            }
             if let Some(coverage) = &mut coverage {
                 match reached {
                     CaseDecision::Access(trace) => {
@@ -109,6 +137,24 @@ impl TestRun {
     }
 }
 
+// === impl ProvenInvariants ===
+
+impl ProvenInvariants {
+    fn of(
+        &mut self,
+        loaded: &LoadedPolicies,
+        cluster: &str,
+        now: Time,
+    ) -> &Result<Vec<CheckedInvariant>, String> {
+        let time = &self.time;
+        self.answers.entry((cluster.to_owned(), now)).or_insert_with(|| {
+            let set = loaded.policies.for_cluster(cluster);
+            let set = set.with_roles(manifest::default_roles());
+            set_checks::check_invariants(&set, cluster, now, time).map_err(|error| error.to_string())
+        })
+    }
+}
+
 /// Everything that the cases of a suite may reach.
 fn reachable(policies: &PoliciesFrom) -> Coverage {
     let paths = match policies {
@@ -128,10 +174,19 @@ fn reachable(policies: &PoliciesFrom) -> Coverage {
 
 #[cfg(test)]
 pub(crate) fn decide(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> CaseOutcome {
-    decided(loaded, file, case, now).0
+    let mut proven = ProvenInvariants {
+        answers: HashMap::new(),
+        time: TimeLimit::new(),
+    };
+    decided((loaded, &mut proven), file, case, now).0
 }
 
-fn decided(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> (CaseOutcome, CaseDecision) {
+fn decided(
+    (loaded, proven): (&LoadedPolicies, &mut ProvenInvariants),
+    file: &str,
+    case: &Case,
+    now: Time,
+) -> (CaseOutcome, CaseDecision) {
     if let CaseQuestion::Access(asked) = &case.question {
         let policies = loaded.policies.for_cluster(&case.cluster);
         for hint in odd_request(&asked.attributes.target, policies) {
@@ -144,7 +199,7 @@ fn decided(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> (Case
     let (differences, explanation, reached) = match &case.question {
         CaseQuestion::Access(asked) => access(loaded, &case.cluster, asked, now),
         CaseQuestion::Admission(asked) => admit(loaded, &case.cluster, asked, now),
-        CaseQuestion::Invariant(asked) => invariant(loaded, &case.cluster, asked, now),
+        CaseQuestion::Invariant(asked) => invariant(proven.of(loaded, &case.cluster, now), asked),
     };
     let passed = differences.is_empty();
     let outcome = CaseOutcome {
@@ -181,16 +236,14 @@ fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) 
     (differences, explanation, CaseDecision::Access(trace))
 }
 
-fn invariant(loaded: &LoadedPolicies, cluster: &str, case: &InvariantCase, now: Time) -> CaseComparison {
-    let set = loaded.policies.for_cluster(cluster);
-    let set = set.with_roles(manifest::default_roles());
+fn invariant(checked: &Result<Vec<CheckedInvariant>, String>, case: &InvariantCase) -> CaseComparison {
     let nothing = |what: &str, actual: String| {
         let difference = Difference::new(what.to_owned(), case.expect.clone(), actual);
         (vec![difference], String::new(), CaseDecision::Nothing)
     };
-    let checked = match set_checks::check_invariants(&set, cluster, now, &TimeLimit::new()) {
+    let checked = match checked {
         Ok(checked) => checked,
-        Err(error) => return nothing("invariant", error.to_string()),
+        Err(error) => return nothing("invariant", error.clone()),
     };
     let Some(invariant) = checked.iter().find(|invariant| invariant.name == case.name) else {
         return nothing(
