@@ -10,8 +10,10 @@
 //! The columns are the members of the lines, with the same names. What a row does not have is null. The
 //! cluster stands in the path alone, as Hive has it: no column of a file may be a partition, too.
 
+mod batch;
 mod bounds;
 mod read;
+mod rows;
 mod write;
 
 use std::fmt::Write as _;

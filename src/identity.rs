@@ -162,7 +162,7 @@ impl Authenticator {
     }
 
     /// Who shows these `credentials`. Whether a caller's [attestation](Caller::attestation) is for the request
-    /// is not looked at: see [`Snapshot::authenticate`](crate::state::Snapshot::authenticate).
+    /// is not read: see [`Snapshot::authenticate`](crate::state::Snapshot::authenticate).
     ///
     /// # Errors
     ///

@@ -156,7 +156,7 @@ pub enum TokenFault {
     /// It is for another URL than that of the request.
     #[error("made for another URL or another kind of webhook configuration")]
     OtherUrl,
-    /// Its webhook configuration is none of the cluster's, as far as they are watched.
+    /// Its webhook configuration is none that is watched of the cluster.
     #[error(
         "bound to a webhook configuration that the cluster does not have, or that does not call this URL"
     )]

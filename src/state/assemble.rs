@@ -47,7 +47,7 @@ pub(crate) struct ReadParts<'e> {
     pub(crate) held_entries: HeldBack,
 }
 
-/// What a configuration names besides manifests, as far as it could be built.
+/// What a configuration names besides manifests, and what of it could be built.
 struct BuiltSettings {
     authenticator: Authenticator,
     upstreams: Upstreams,
