@@ -588,6 +588,46 @@ fn a_change_of_one_word_takes_a_few_sentences() {
 
 /// A namespace that is not known may have any labels.
 #[test]
+fn a_deny_for_everybody_takes_a_few_sentences_however_many_other_policies_part_the_requests() {
+    let portcullis = Portcullis::new();
+    let mut others = String::new();
+    for index in 0..6 {
+        others += &format!(
+            "---\napiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {{name: other-{index}}}\n\
+             spec:\n  effect: Deny\n  subjects: [{{kind: Group, name: g{index}}}]\n  conditions: [{{name: c, expression: \
+             \"request.user.endsWith('{index}')\"}}]\n  resourceRules: [{{verbs: [create], apiGroups: [''], resources: \
+             [pods/exec], namespaces: [n{index}, prod]}}]\n"
+        );
+    }
+    let deny = "---\napiVersion: portcullis.dev/v1alpha1\nkind: AuthorizationPolicy\nmetadata: {name: no-exec}\n\
+                spec:\n  effect: Deny\n  subjects: [{kind: Group, name: '*'}]\n  resourceRules: [{verbs: [create], \
+                apiGroups: [''], resources: [pods/exec], namespaces: [prod]}]\n";
+    portcullis.write("old/policies.yaml", &others);
+    portcullis.write("new/policies.yaml", &(others.clone() + deny));
+    let all = report(&portcullis.run("diff old new -o json"));
+    let parts = all["otherwise"].as_array().unwrap().len();
+    assert!(parts > 20, "{parts}");
+    let run = portcullis.run("diff old new");
+    let listed = run.stdout.matches("    such as: ").count();
+    assert!(listed <= 9, "{run:?}");
+    let more: usize = run
+        .stdout
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("  and ")?
+                .split_once(" more parts of these requests")?
+                .0
+                .parse::<usize>()
+                .ok()
+        })
+        .sum();
+    // Those of service accounts are one sentence.
+    assert!(more > 20 && listed + more <= parts, "{run:?}");
+    let table = portcullis.run("diff old new -o markdown");
+    assert!(table.stdout.contains("more parts of these requests"), "{table:?}");
+}
+
+#[test]
 fn a_namespace_selector_grants_in_namespaces_that_will_have_its_labels() {
     let portcullis = Portcullis::new();
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {team: b}}\n";

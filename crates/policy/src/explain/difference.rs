@@ -48,11 +48,17 @@ pub struct ReportedChange {
     example: Option<String>,
 }
 
+/// The most parts with the same decisions and causes that are listed for people: conditions and excluded
+/// groups of other policies part the requests again and again.
+const MAX_LISTED_PARTS: usize = 8;
+
 /// One change, or several that differ in their requests alone, for people.
 struct ChangeInWords<'c> {
     sentence: String,
     decisions: String,
     example: Option<&'c str>,
+    /// How many others with the same decisions and causes are not listed.
+    more: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -193,6 +199,9 @@ impl DifferenceReport {
                 if let Some(example) = &change.example {
                     lines.line(format_args!("    such as: {example}"));
                 }
+                if let Some(more) = change.more_in_words() {
+                    lines.line(format_args!("  {more}"));
+                }
             }
         }
         if self.invariants.iter().any(ChangedInvariant::is_news) {
@@ -223,6 +232,9 @@ impl DifferenceReport {
                 let example = change.example.unwrap_or_default();
                 let cells = [change.sentence.as_str(), &change.decisions, example].map(cell);
                 lines.line(format_args!("| {} |", cells.join(" | ")));
+                if let Some(more) = change.more_in_words() {
+                    lines.line(format_args!("| {more} | {} | |", cell(&change.decisions)));
+                }
             }
             lines.line("");
         }
@@ -285,14 +297,32 @@ impl<'c> ChangeInWords<'c> {
             sentence,
             decisions: change.decisions(),
             example: change.example.as_deref(),
+            more: 0,
         };
-        match (summary, group.first()) {
-            (Some(summary), Some(first)) => vec![one(first, summary)],
-            _ => group
-                .iter()
-                .map(|change| one(change, change.sentence.clone()))
-                .collect(),
+        if let (Some(summary), Some(first)) = (summary, group.first()) {
+            return vec![one(first, summary)];
         }
+        let mut listed: Vec<_> = group.iter().collect();
+        if group.len() > MAX_LISTED_PARTS {
+            // The simplest say most, and so do their examples.
+            listed.sort_by_key(|change| change.sentence.len());
+            listed.truncate(MAX_LISTED_PARTS);
+        }
+        let more = group.len() - listed.len();
+        let mut listed: Vec<Self> = listed
+            .into_iter()
+            .map(|change| one(change, change.sentence.clone()))
+            .collect();
+        if let Some(last) = listed.last_mut() {
+            last.more = more;
+        }
+        listed
+    }
+
+    fn more_in_words(&self) -> Option<String> {
+        let more = self.more;
+        (more > 0)
+            .then(|| format!("and {more} more parts of these requests, decided so, too: `-o json` lists all"))
     }
 }
 
