@@ -63,7 +63,8 @@
         y: { range: (_, least, most) => [0, Math.max(most * 1.1, Number(place.dataset.least))] },
       },
       axes: [
-        { ...axis, values: (_, times) => times.map((time) => clock.format(new Date(time * 1000))) },
+        // The clock shows minutes: no two marks in one.
+        { ...axis, incrs: [60, 120, 300, 600, 900], values: (_, times) => times.map((time) => clock.format(new Date(time * 1000))) },
         { ...axis, size: 70, label: place.dataset.unit, labelSize: 20 },
       ],
       series: [{ label: "Time", value: timeOfDay }, ...names.map((name, at) => ({
