@@ -16,7 +16,7 @@ use portcullis_policy::explain::admission::{
 use portcullis_policy::explain::authorization::{AuthorizationAnswer, DecisionExplanation};
 use portcullis_policy::explain::objects::ManifestRequest;
 use portcullis_policy::explain::recorded::RecordedAnswers;
-use portcullis_policy::explain::request::{Misfit, RequestArguments};
+use portcullis_policy::explain::request::{Misfit, RequestArguments, with_group};
 use portcullis_policy::model::{Attributes, Decision, ResourceAttributes, Target, Time};
 
 /// Decide one authorization request offline, and explain the decision.
@@ -284,12 +284,8 @@ fn manifest_request(attributes: &Attributes<'_>, operation: Operation) -> Manife
         default_namespace: None,
     };
     if let Target::Resource(resource) = target {
-        let (name, group) = (&resource.resource, &resource.group);
         request.subresource = resource.subresource.to_string();
-        request.resource = Some(match group.is_empty() {
-            true => name.to_string(),
-            false => format!("{name}.{group}"),
-        });
+        request.resource = Some(with_group(&resource.resource, &resource.group));
         let namespace = resource.namespace.to_string();
         request.namespace = (!namespace.is_empty()).then_some(namespace);
     }

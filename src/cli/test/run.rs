@@ -97,10 +97,7 @@ impl TestRun {
         }
         let mut coverage = self.coverage.is_some().then(|| reachable(&suite.policies));
         let mut outcomes = Vec::new();
-        let mut proven = ProvenInvariants {
-            answers: HashMap::new(),
-            time: TimeLimit::new(),
-        };
+        let mut proven = ProvenInvariants::new();
         let cases = suite.cases.iter();
         let wanted: Vec<&Case> = cases.filter(|case| self.is_wanted(suite, case)).collect();
         for case in wanted {
@@ -140,6 +137,13 @@ impl TestRun {
 // === impl ProvenInvariants ===
 
 impl ProvenInvariants {
+    fn new() -> Self {
+        Self {
+            answers: HashMap::new(),
+            time: TimeLimit::new(),
+        }
+    }
+
     fn of(
         &mut self,
         loaded: &LoadedPolicies,
@@ -174,10 +178,7 @@ fn reachable(policies: &PoliciesFrom) -> Coverage {
 
 #[cfg(test)]
 pub(crate) fn decide(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> CaseOutcome {
-    let mut proven = ProvenInvariants {
-        answers: HashMap::new(),
-        time: TimeLimit::new(),
-    };
+    let mut proven = ProvenInvariants::new();
     decided((loaded, &mut proven), file, case, now).0
 }
 

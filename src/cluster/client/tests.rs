@@ -228,7 +228,7 @@ fn no_frames_of_http2_that_nobody_takes_come_without_end() {
             let config = Config::new(format!("https://{address}/").parse().unwrap());
             let (client, _) = over(ApiServerConnector::new(tls, None), &config).unwrap();
             let server = ApiServer::new(client);
-            // Taken by nobody, as long as this lives.
+            // The answer stays open and unread while this task lives.
             let asked = tokio::spawn(async move {
                 let _answer = server.split("/", Envelope::Event, 1_000).await;
                 std::future::pending::<()>().await;

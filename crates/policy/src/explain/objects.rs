@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::request::{WrittenKind, WrittenResource, WrittenReview, WrittenUser, plural};
+use super::request::{WrittenKind, WrittenResource, WrittenReview, WrittenUser, plural, with_group};
 use crate::admission::Operation;
 use crate::authorization::matching::is_known_cluster_scoped;
 use crate::document::{Document, Value as DocumentValue};
@@ -435,16 +435,12 @@ impl ManifestRequest {
         served: &ServedAs,
     ) -> Result<(), Fault> {
         let own = built_in_resource(group, kind, "").filter(|_| self.subresource.is_empty());
-        let qualified = |group: &str, resource: &str| match group.is_empty() {
-            true => resource.to_owned(),
-            false => format!("{resource}.{group}"),
-        };
         match own {
             Some((group, resource)) if (group, resource) != (&*served.group, &*served.resource) => {
                 let message = format!(
                     "a {kind} is written as `{}`, not `{}`",
-                    qualified(group, resource),
-                    qualified(&served.group, &served.resource)
+                    with_group(resource, group),
+                    with_group(&served.resource, &served.group)
                 );
                 Err(fault(object, &["kind"], FaultKind::Invalid, message))
             }

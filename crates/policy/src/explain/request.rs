@@ -350,6 +350,15 @@ pub fn plural(kind: &str) -> String {
     }
 }
 
+/// `deployments.apps/scale`, as `--resource` takes it.
+#[must_use]
+pub fn with_group(resource: &str, group: &str) -> String {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let dot = if group.is_empty() { "" } else { "." };
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    format!("{resource}{dot}{group}{slash}{subresource}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

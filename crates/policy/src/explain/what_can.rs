@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::authorization::object;
+use super::request::with_group;
 use super::{Lines, TextTable};
 use crate::authorization::rbac::PathPattern;
 use crate::authorization::{
@@ -254,14 +255,6 @@ pub fn targets(permission: &Permission) -> Vec<String> {
     }
     targets.extend(permission.paths.iter().cloned());
     targets
-}
-
-/// `deployments.apps/scale`, as `--resource` takes it.
-fn with_group(resource: &str, group: &str) -> String {
-    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    let dot = if group.is_empty() { "" } else { "." };
-    let slash = if subresource.is_empty() { "" } else { "/" };
-    format!("{resource}{dot}{group}{slash}{subresource}")
 }
 
 /// `yes`, `some` or `-`.
