@@ -186,7 +186,7 @@ impl OpenRequest {
         Openness {
             name,
             namespace,
-            labels: namespace || name && self.is_for_namespaces(),
+            counted_namespace: namespace || name && self.is_for_namespaces(),
         }
     }
 
@@ -209,9 +209,9 @@ impl OpenResource {
 pub(crate) struct Openness {
     pub(crate) name: bool,
     pub(crate) namespace: bool,
-    /// The namespace whose labels a `namespaceSelector` asks for: a request for a namespace
-    /// is in none, and it is that namespace whose labels count.
-    pub(crate) labels: bool,
+    /// The namespace that a `namespaceSelector` selects and the `excludeNamespaces` of an Allow leave out:
+    /// a request for a namespace may be in none, and it is that namespace which counts.
+    pub(crate) counted_namespace: bool,
 }
 
 /// `names: a, b`, where there are any.
@@ -235,20 +235,22 @@ pub(crate) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Ve
     if open.name {
         limits.extend(of_names(&rule.names));
     }
-    if open.namespace {
-        let fields = [
-            ("namespaces", &rule.namespaces),
-            ("excludeNamespaces", &rule.exclude_namespaces),
-        ];
-        for (field, patterns) in fields {
-            let namespaces = list(patterns.iter().map(|pattern| match pattern.to_string() {
-                none if none.is_empty() => "\"\"".to_owned(),
-                pattern => pattern,
-            }));
-            limits.extend(namespaces.map(|namespaces| format!("{field}: {namespaces}")));
-        }
+    let is_exclusion_open = match effect {
+        Effect::Allow | Effect::Limit => open.counted_namespace,
+        Effect::Deny => open.namespace,
+    };
+    let fields = [
+        ("namespaces", &rule.namespaces, open.namespace),
+        ("excludeNamespaces", &rule.exclude_namespaces, is_exclusion_open),
+    ];
+    for (field, patterns, _) in fields.into_iter().filter(|(_, _, is_open)| *is_open) {
+        let namespaces = list(patterns.iter().map(|pattern| match pattern.to_string() {
+            none if none.is_empty() => "\"\"".to_owned(),
+            pattern => pattern,
+        }));
+        limits.extend(namespaces.map(|namespaces| format!("{field}: {namespaces}")));
     }
-    if open.labels {
+    if open.counted_namespace {
         let selector = rule.namespace_selector.iter();
         limits.extend(selector.map(|selector| format!("namespaceSelector: {selector}")));
     }
@@ -309,7 +311,7 @@ impl AuthorizationPolicy {
         let open = Openness {
             name: true,
             namespace: true,
-            labels: true,
+            counted_namespace: true,
         };
         of_rule(effect, rule, open)
     }

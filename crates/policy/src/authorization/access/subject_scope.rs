@@ -115,6 +115,9 @@ impl SubjectScope {
             (Some(users @ (Self::User(_) | Self::UserPrefix(_))), Self::Group(_) | Self::GroupPrefix(_)) => {
                 !users.are_accounts() || self.may_have_accounts(&users)
             }
+            (Some(groups), Self::User(_) | Self::UserPrefix(_)) if self.are_accounts() => {
+                groups.may_have_accounts(self)
+            }
             _ => true,
         }
     }

@@ -486,7 +486,7 @@ fn of_policy(
     let open = Openness {
         name: false,
         namespace: matches!(within, Within::AnyNamespace),
-        labels: !matches!(within, Within::Namespace(_)),
+        counted_namespace: !matches!(within, Within::Namespace(_)),
     };
     Permission {
         verbs: terms.verbs.as_slice().to_vec(),

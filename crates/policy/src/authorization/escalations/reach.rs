@@ -360,7 +360,7 @@ impl<'s> AskedQuestion<'s> {
         let open = Openness {
             name: self.name == AskedName::Any,
             namespace: false,
-            labels: false,
+            counted_namespace: false,
         };
         match granted.source {
             None | Some(GrantSource::Binding(..)) => match granted.requests.names {

@@ -531,7 +531,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(crate::authorization::fixtures::cases(2_000))]
 
         #[test]
         fn a_prefix_is_found_as_by_comparing_it_with_each(

@@ -376,7 +376,7 @@ fn asked() -> BoxedStrategy<Attributes<'static>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::authorization::fixtures::cases(2_000))]
 
     #[test]
     fn the_index_decides_as_the_plain_reading_does(

@@ -271,6 +271,49 @@ fn who_may_list_a_namespace_by_name_and_labels_is_found() {
     );
 }
 
+/// It is not listed where it is excluded, though a list of all of them is allowed.
+#[test]
+fn a_namespace_excluded_from_lists_by_name_is_a_limit() {
+    let mut most = rule(&["list"], &["*"]);
+    most.exclude_namespaces = vec!["kube-*".to_owned().into()];
+    let set = policies(vec![AuthorizationPolicy {
+        resource_rules: vec![most],
+        ..policy(Effect::Allow, "a")
+    }]);
+    let decides = |request: &str| {
+        let asked = asks(user("jane", &[]), request);
+        set.authorize(&asked, Time::UNIX_EPOCH).decision
+    };
+    assert_eq!(decides("list namespaces"), Decision::Allow);
+    assert_eq!(decides("list namespaces - kube-system"), Decision::NoOpinion);
+    let [everyone] = &lists_namespaces(&set)[..] else {
+        panic!("one is listed")
+    };
+    assert_eq!(everyone.via[0].limits, ["excludeNamespaces: kube-*"]);
+}
+
+/// A service account is in the groups alone that its name says: excluding another group leaves it denied.
+#[test]
+fn a_deny_excluding_a_group_leaves_nothing_to_a_service_account() {
+    let account = vec![Subject::service_account("ci", "deployer")];
+    let of_account = |effect, name: &str, excluded: Vec<Subject>| AuthorizationPolicy {
+        subjects: account.clone(),
+        exclude_subjects: excluded,
+        resource_rules: vec![rule(&["*"], &["*"])],
+        ..policy(effect, name)
+    };
+    let listed = |group: &str| {
+        let set = policies(vec![
+            of_account(Effect::Allow, "allows", Vec::new()),
+            of_account(Effect::Deny, "denies", vec![Subject::group(group)]),
+        ]);
+        lists_namespaces(&set).len()
+    };
+    assert_eq!(listed("admins"), 0);
+    assert_eq!(listed("system:serviceaccounts:other"), 0);
+    assert_eq!(listed("system:serviceaccounts:ci"), 1);
+}
+
 #[test]
 fn a_deny_by_labels_that_takes_some_namespaces_from_a_list_is_named() {
     let allow = AuthorizationPolicy {

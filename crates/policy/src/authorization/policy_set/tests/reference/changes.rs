@@ -75,7 +75,7 @@ fn changed(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::authorization::fixtures::cases(500))]
 
     #[test]
     fn a_changed_set_decides_as_one_built_from_nothing(
