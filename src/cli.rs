@@ -17,6 +17,7 @@ mod bundle;
 mod check;
 mod convert;
 mod diff;
+mod file_jobs;
 mod help;
 mod init;
 mod live_policies;

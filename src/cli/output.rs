@@ -199,7 +199,7 @@ pub(crate) enum CommandError {
     Faulty { path: String, faults: Faults },
     /// The gateway cannot start, or has stopped.
     #[error("{0}")]
-    Serve(Box<dyn std::error::Error>),
+    Serve(Box<dyn std::error::Error + Send + Sync>),
     /// A key or certificate cannot be made.
     #[error("cannot make keys and certificates: {0}")]
     Pki(#[from] openssl::error::ErrorStack),

@@ -8,11 +8,13 @@
 //! Nobody is called: webhooks and authorizers answer as they are recorded to have answered.
 
 mod decide;
+mod distinct;
 mod report;
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use portcullis_cel::json::Document;
 use portcullis_policy::explain::LoadedPolicies;
@@ -21,6 +23,7 @@ use portcullis_policy::field::Faults;
 use portcullis_policy::model::Time;
 use regex_automata::hybrid::regex::Regex;
 
+use super::file_jobs::{FileJob, FileJobs, FileShard};
 use super::output::{self, CommandError, CommandResult, Output, ProgressLine};
 use super::{access_requests, policy_files};
 use crate::columns::{ColumnFile, RowKind, StoredRow, column_files, is_column_file};
@@ -29,6 +32,7 @@ use crate::identity::PATH_TOKEN_NAME;
 use crate::recording::{PREFIX, RecordLine, RecordingError, RecordingHeader};
 
 use decide::ReplayDecider;
+use distinct::DistinctReviews;
 use report::{ChangeExample, ChangeWeights, ReplayFormat, ReplayReport};
 
 /// Decide recorded reviews again, and show which decisions would change.
@@ -64,6 +68,8 @@ pub(crate) struct Replay {
     /// Decide one part of the files, the first by `1/4`: results of all parts, as JSON, can be added up.
     #[arg(long, value_name = "I/N", default_value = "1/1", hide_default_value = true, value_parser = FileShard::parse)]
     shard: FileShard,
+    #[command(flatten)]
+    jobs: FileJobs,
     /// Files of a recording, or what `pack` made of them, or folders of these; `-` for standard input.
     #[arg(value_name = "RECORDING", required = true)]
     recordings: Vec<PathBuf>,
@@ -78,36 +84,6 @@ Examples:
   portcullis replay --config new.yaml recordings --weigh usage
   portcullis replay --config new.yaml recordings --allow-changes 'deny->allow AuthorizationPolicy/trial' -o junit";
 
-/// One of several parts of some files.
-#[derive(Debug, Clone, Copy)]
-struct FileShard {
-    /// From 0.
-    index: usize,
-    count: usize,
-}
-
-// === impl FileShard ===
-
-impl FileShard {
-    fn parse(text: &str) -> Result<Self, String> {
-        let parts = text.split_once('/');
-        let number = |text: &str| text.parse::<usize>().ok();
-        let parts = parts.and_then(|(index, count)| number(index).zip(number(count)));
-        match parts {
-            Some((index, count)) if (1..=count).contains(&index) => Ok(Self {
-                index: index - 1,
-                count,
-            }),
-            _ => Err("write the number of the part and how many there are, such as 1/4".to_owned()),
-        }
-    }
-
-    /// The files of this part.
-    fn of(self, files: Vec<PathBuf>) -> impl Iterator<Item = PathBuf> {
-        files.into_iter().skip(self.index).step_by(self.count)
-    }
-}
-
 fn expression(text: &str) -> Result<Regex, CommandError> {
     let wrong = |error| {
         CommandError::Usage(format!(
@@ -119,6 +95,9 @@ fn expression(text: &str) -> Result<Regex, CommandError> {
 
 /// The most bytes of a line: twice what the gateway queues of reviews that are to be written.
 pub(crate) const MAX_LINE_BYTES: u64 = 128 << 20;
+
+/// What several threads may hold of lines at the same time.
+const LONG_LINE_BYTES: u64 = 4 << 20;
 
 /// How the first line of a recording begins.
 pub(crate) const HEADER: &[u8] = b"{\"portcullisRecording\"";
@@ -180,36 +159,39 @@ impl Replay {
         let allowed = self.allow_changes.as_deref().map(expression).transpose()?;
         let new = self.new_policies()?;
         let old = self.baseline.as_deref().map(configured).transpose()?;
-        let mut run = ReplayRun {
+        let run = ReplayRun {
             command: &self,
             new: &new,
             old: old.as_ref(),
-            weights: ChangeWeights::read(&self.weigh)?,
-            replayed: ReplaySummary::default(),
-            progress: ProgressLine::new(),
-            unproven: 0,
+            weights: ChangeWeights::read(&self.weigh)?.map(Mutex::new),
+            distinct: DistinctReviews::of([Some(&new), old.as_ref()]),
         };
-        let mut cut = Vec::new();
-        for path in self.shard.of(recording_files(&self.recordings)?) {
-            if run.replay(&path)? {
-                cut.push(shown(&path));
-            }
-        }
-        let ReplayRun {
-            weights,
-            replayed,
-            mut progress,
-            unproven,
-            ..
-        } = run;
+        let files = self.shard.of(recording_files(&self.recordings)?);
+        let (mut all, mut cut, mut progress) = (ReplayedPart::default(), Vec::new(), ProgressLine::new());
+        self.jobs.run(
+            &files,
+            |job| run.replay(job),
+            |path, part| {
+                if part.is_cut {
+                    cut.push(shown(path));
+                }
+                all.unproven += part.unproven;
+                all.replayed.append(part.replayed);
+                progress.show(|| format!("{} replayed", output::count(all.reviews(), "review")));
+                Ok(())
+            },
+        )?;
         progress.clear();
-        if unproven > 0 {
-            let reviews = output::count(unproven, "review");
+        if all.unproven > 0 {
+            let reviews = output::count(all.unproven, "review");
             output::complain(format_args!(
                 "{reviews} of callers with a path token left out: `--with-path-token` decides them"
             ));
         }
-        let report = ReplayReport::new(replayed, cut, allowed.as_ref(), weights.as_ref());
+        let weights = run
+            .weights
+            .map(|weights| weights.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let report = ReplayReport::new(all.replayed, cut, allowed.as_ref(), weights.as_ref());
         report.print(self.output.output)?;
         // There may be more parts than files.
         if report.is_empty() && self.shard.count == 1 {
@@ -242,73 +224,136 @@ impl Replay {
     }
 }
 
-/// The reviews of one run, and what became of them.
+/// What the threads of one run share.
 struct ReplayRun<'r> {
     command: &'r Replay,
     new: &'r LoadedPolicies,
     old: Option<&'r LoadedPolicies>,
-    weights: Option<ChangeWeights>,
+    weights: Option<Mutex<ChangeWeights>>,
+    distinct: DistinctReviews,
+}
+
+/// After how many reviews of a file it is said what became of them.
+const PART_REVIEWS: u64 = 100_000;
+
+/// What became of the reviews of a part of a file.
+#[derive(Default)]
+struct ReplayedPart {
     replayed: ReplaySummary<Box<ChangeExample>>,
-    progress: ProgressLine,
     /// How many were left out, since anybody could have sent them.
     unproven: u64,
+    /// Whether the last line of the file is not whole.
+    is_cut: bool,
+}
+
+// === impl ReplayedPart ===
+
+impl ReplayedPart {
+    const fn reviews(&self) -> u64 {
+        self.replayed.decided + self.replayed.unknown
+    }
 }
 
 // === impl ReplayRun ===
 
 impl ReplayRun<'_> {
-    /// Decides the reviews of the file at `path`. Whether its last line is not whole.
-    fn replay(&mut self, path: &Path) -> Result<bool, CommandError> {
-        if path != Path::new("-") && is_column_file(path) {
-            return self.replay_rows(path).map(|()| false);
+    /// Decides the reviews of a file.
+    fn replay(&self, job: &FileJob<'_, ReplayedPart>) -> Result<(), CommandError> {
+        let mut part = ReplayedPart::default();
+        if job.path != Path::new("-") && is_column_file(job.path) {
+            self.replay_rows(job, &mut part)?;
+            return job.send(part);
         }
-        let mut file = RecordingFile::open(path)?;
-        let mut is_cut = false;
-        while file.advance()? {
+        let make_room = |bytes| job.make_room(bytes);
+        let mut file = RecordingFile::open(job.path, &make_room)?;
+        while file.advance(&make_room)? {
             match file.document()? {
-                Some(document) => self.decide(&file, &document)?,
-                None => is_cut = true,
+                Some(document) => self.decide(job, &file, &document, &mut part)?,
+                None => part.is_cut = true,
             }
         }
-        Ok(is_cut || file.is_cut)
+        part.is_cut |= file.is_cut;
+        job.send(part)
     }
 
-    fn replay_rows(&mut self, path: &Path) -> Result<(), CommandError> {
-        let columns = ColumnFile::open(path, RowKind::Recording)?;
-        let mut place = RecordingFile::of_rows(path);
-        columns.each_row(|_| true, false, &mut |row: StoredRow<'_>| {
+    fn replay_rows(
+        &self,
+        job: &FileJob<'_, ReplayedPart>,
+        part: &mut ReplayedPart,
+    ) -> Result<(), CommandError> {
+        let columns = ColumnFile::open(job.path, RowKind::Recording)?;
+        let mut place = RecordingFile::of_rows(job.path);
+        let make_room = |bytes| job.make_room(bytes);
+        columns.each_row(|_| true, false, &make_room, &mut |row: StoredRow<'_>| {
             place.line = row.number;
             let document = Document::parse(row.line).map_err(|error| place.unreadable(&error.into()))?;
-            self.decide(&place, &document)
+            self.decide(job, &place, &document, part)
         })
     }
 
-    fn decide(&mut self, file: &RecordingFile, document: &Document<'_>) -> Result<(), CommandError> {
+    fn decide(
+        &self,
+        job: &FileJob<'_, ReplayedPart>,
+        file: &RecordingFile,
+        document: &Document<'_>,
+        part: &mut ReplayedPart,
+    ) -> Result<(), CommandError> {
         let recorded = RecordLine::read(document).map_err(|error| file.unreadable(&error))?;
         if recorded.text("caller") == PATH_TOKEN_NAME && !self.command.with_path_token {
-            self.unproven += 1;
+            part.unproven += 1;
             return Ok(());
         }
-        let compared = self.compare(file, &recorded)?;
-        if let Some(weights) = &mut self.weights {
-            weights.add(&recorded, &compared);
+        self.add(file, &recorded, &mut part.replayed)?;
+        if part.reviews() >= PART_REVIEWS {
+            job.send(std::mem::take(part))?;
         }
-        self.replayed.add(compared);
-        let count = self.replayed.decided + self.replayed.unknown;
-        self.progress
-            .show(|| format!("{} replayed", output::count(count, "review")));
         Ok(())
+    }
+
+    /// Adds what becomes of a review, which may be known of an equal one. The first change of a group in a part
+    /// is its example, and always decided.
+    fn add(
+        &self,
+        file: &RecordingFile,
+        recorded: &RecordLine<'_>,
+        replayed: &mut ReplaySummary<Box<ChangeExample>>,
+    ) -> Result<(), CommandError> {
+        let key = self.distinct.key(recorded, self.time_of(recorded));
+        if let Some(known) = key.and_then(|key| self.distinct.known(key))
+            && known
+                .group()
+                .is_none_or(|group| replayed.changes.contains_key(group))
+        {
+            replayed.add(known.with_example(None));
+            return Ok(());
+        }
+        let compared = self.compare(file, recorded, replayed)?;
+        if let Some(key) = key {
+            self.distinct.keep(key, compared.with_example(()));
+        }
+        if let Some(weights) = &self.weights {
+            let mut weights = weights.lock().unwrap_or_else(PoisonError::into_inner);
+            weights.add(recorded, &compared);
+        }
+        replayed.add(compared);
+        Ok(())
+    }
+
+    /// For when it is decided.
+    fn time_of(&self, recorded: &RecordLine<'_>) -> Time {
+        self.command.at.unwrap_or(recorded.time)
     }
 
     fn compare(
         &self,
         file: &RecordingFile,
         recorded: &RecordLine<'_>,
+        seen: &ReplaySummary<Box<ChangeExample>>,
     ) -> Result<ReviewComparison<Box<ChangeExample>>, CommandError> {
         let deciding = |policies| ReplayDecider {
             policies,
             recorded,
-            now: self.command.at.unwrap_or(recorded.time),
+            now: self.time_of(recorded),
         };
         let decide = |policies| {
             deciding(policies)
@@ -323,7 +368,7 @@ impl ReplayRun<'_> {
         let mut compared = report::compared((&file.path, file.line), recorded, before, now);
         if let ReviewComparison::Changed(group, example) | ReviewComparison::Lost(group, _, example) =
             &mut compared
-            && !self.replayed.changes.contains_key(&*group)
+            && !seen.changes.contains_key(&*group)
         {
             example.considered = deciding(self.new).explain();
         }
@@ -356,7 +401,7 @@ impl RecordingFile {
     /// # Errors
     ///
     /// It cannot be read, or is no recording, or one of a later version.
-    pub(crate) fn open(path: &Path) -> Result<Self, CommandError> {
+    fn open(path: &Path, make_room: &dyn Fn(usize)) -> Result<Self, CommandError> {
         let reader: Box<dyn BufRead> = if path == Path::new("-") {
             Box::new(BufReader::with_capacity(BUFFER, io::stdin()))
         } else {
@@ -370,7 +415,7 @@ impl RecordingFile {
             reader,
             buffer: Vec::new(),
         };
-        file.read()?;
+        file.read(make_room)?;
         // A process that ended at once has left not even the first line.
         if file.buffer.is_empty() {
             file.is_cut = true;
@@ -391,17 +436,18 @@ impl RecordingFile {
         }
     }
 
-    /// Goes to the next line that is whole. Whether there is one.
+    /// Goes to the next line that is whole. Whether there is one. `make_room` is called before a long one takes
+    /// its memory.
     ///
     /// # Errors
     ///
     /// It cannot be read.
-    pub(crate) fn advance(&mut self) -> Result<bool, CommandError> {
-        self.read()?;
+    fn advance(&mut self, make_room: &dyn Fn(usize)) -> Result<bool, CommandError> {
+        self.read(make_room)?;
         // Recordings may be put one behind the other.
         while self.buffer.starts_with(HEADER) {
             self.check_header()?;
-            self.read()?;
+            self.read(make_room)?;
         }
         if self.buffer.is_empty() {
             return Ok(false);
@@ -431,19 +477,22 @@ impl RecordingFile {
         header.map(drop).map_err(|error| self.unreadable(&error))
     }
 
-    fn read(&mut self) -> Result<(), CommandError> {
+    fn read(&mut self, make_room: &dyn Fn(usize)) -> Result<(), CommandError> {
         self.buffer.clear();
+        self.buffer.shrink_to(BUFFER);
         self.line += 1;
-        let mut line = io::Read::take(&mut self.reader, MAX_LINE_BYTES);
-        let read = line.read_until(b'\n', &mut self.buffer);
-        let read = read.map_err(|source| CommandError::file("read", &self.path, source))?;
-        if read as u64 == MAX_LINE_BYTES {
-            let error = RecordingError::TooLong {
-                max_bytes: MAX_LINE_BYTES,
-            };
-            return Err(self.unreadable(&error));
+        for (begin, end) in [(0, LONG_LINE_BYTES), (LONG_LINE_BYTES, MAX_LINE_BYTES)] {
+            let mut line = io::Read::take(&mut self.reader, end - begin);
+            let read = line.read_until(b'\n', &mut self.buffer);
+            read.map_err(|source| CommandError::file("read", &self.path, source))?;
+            if (self.buffer.len() as u64) < end || self.buffer.ends_with(b"\n") {
+                return Ok(());
+            }
+            make_room(usize::try_from(MAX_LINE_BYTES).unwrap_or(usize::MAX));
         }
-        Ok(())
+        Err(self.unreadable(&RecordingError::TooLong {
+            max_bytes: MAX_LINE_BYTES,
+        }))
     }
 
     /// That this line cannot be used.

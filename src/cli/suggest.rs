@@ -5,6 +5,7 @@
 //!          └──▶ unused: what decided nothing ─────────────────────────────────────────┘
 //! ```
 
+mod logged_rows;
 mod report;
 pub(crate) mod usage;
 
@@ -13,17 +14,20 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::file_jobs::FileJobs;
 use super::live_policies::LiveArguments;
 use super::output::{self, CommandError, CommandResult, Format, Output};
 use super::policy_files::{self, PolicyFiles};
-use crate::columns::{Column, ColumnFile, ColumnFileError, RowKind, StoredRow, column_files, is_column_file};
+use crate::columns::{ColumnFileError, column_files};
 use crate::config::{self, DEFAULT_CLUSTER};
 use crate::identity::PATH_TOKEN_NAME;
 use crate::usage::{RowPlace, UsageError, UsageReader, UsageRow, read_usage};
+use logged_rows::{LogPart, LoggedRow, read_rows};
 use portcullis_cel::Version;
 use portcullis_policy::authorization::authorizer::Authorizer;
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::logged::LoggedDecision;
+use portcullis_policy::model::Time;
 use report::{Causes, DecidedTimes, LogLine, LogTotals, SuggestReport, SuggestedRoles, UnusedObjects};
 use usage::{AllowedRequests, LeftOut, RequestMemory, UsedNames, UsedResource, UserUsage, WideningOptions};
 
@@ -70,6 +74,8 @@ pub(crate) struct Suggest {
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     #[command(flatten)]
+    jobs: FileJobs,
+    #[command(flatten)]
     output: Output<Format>,
 }
 
@@ -111,18 +117,6 @@ const MAX_OBJECTS: usize = 400_000;
 /// How many clusters are named to choose from.
 const MAX_NAMED_CLUSTERS: usize = 10;
 
-/// The columns that count, besides what was asked and what decided.
-const COUNTED: [&str; 8] = [
-    "time",
-    "caller",
-    "endpoint",
-    "user",
-    "decision",
-    "shadow",
-    "exceptions",
-    "truncated",
-];
-
 /// How many broken lines are reported one by one.
 const MAX_BROKEN_LINES_SHOWN: usize = 10;
 
@@ -132,9 +126,7 @@ impl Suggest {
     pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let format = self.output.output;
         let mut gathered = LogEvidence::default();
-        for path in self.files()? {
-            self.gather(&path, &mut gathered)?;
-        }
+        self.gather(&self.files()?, &mut gathered)?;
         self.gather_usage(&mut gathered)?;
         if gathered.seen.lines == 0 && gathered.seen.decisions.is_none() {
             return Err(self.nothing_read(&gathered));
@@ -183,62 +175,54 @@ impl Suggest {
         Ok(files)
     }
 
-    fn gather(&self, path: &Path, gathered: &mut LogEvidence) -> Result<(), CommandError> {
-        if path != Path::new("-") && is_column_file(path) {
-            return self.gather_rows(path, gathered);
-        }
-        let file = path.display().to_string();
-        let mut broken = 0_usize;
-        let mut lines = 0_usize;
-        usage::read_log(
-            path,
-            &mut |number, line| {
-                lines += 1;
-                let place = LogLine {
-                    file: file.clone(),
-                    line: number,
-                };
-                if self.is_chosen(&line.cluster) && self.is_proven(&line.caller, 1, gathered) {
-                    gathered.seen.lines += 1;
-                    self.take(line, 1, [&line.time; 2], place, gathered)?;
-                }
-                Ok(())
-            },
-            &mut |number, why| complain_of_line(&mut broken, format_args!("{file}:{number}"), why),
-        )?;
-        complain_of_more(broken, &file);
-        if lines == 0 && broken > 0 {
-            return Err(CommandError::Usage(format!(
-                "`{file}` is not a decision log: name the file of `decisionLog.path`"
-            )));
-        }
-        gathered.seen.files += 1;
-        gathered.seen.broken += broken;
-        Ok(())
+    fn gather(&self, files: &[PathBuf], gathered: &mut LogEvidence) -> Result<(), CommandError> {
+        let mut broken = 0;
+        let take = |path: &Path, part| self.take_part(path, part, &mut broken, gathered);
+        self.jobs.run(files, read_rows, take)
     }
 
-    /// Reads the columns of the file at `path` that count, and equal rows once.
-    fn gather_rows(&self, path: &Path, gathered: &mut LogEvidence) -> Result<(), CommandError> {
-        let file = path.display().to_string();
-        let columns = ColumnFile::open(path, RowKind::Decision)?;
-        let is_wanted = |column: &Column| !column.parent.is_empty() || COUNTED.contains(&column.name);
-        columns.each_row(is_wanted, true, &mut |row: StoredRow<'_>| {
-            let line: LoggedDecision<'_> = serde_json::from_str(row.line)
-                .map_err(|error| CommandError::Usage(format!("`{file}`, row {}: {error}", row.number)))?;
-            if !self.is_chosen(&line.cluster) || !self.is_proven(&line.caller, row.count, gathered) {
-                return Ok(());
+    /// Takes a part of the file at `path`, of which so many lines were `broken` before.
+    fn take_part(
+        &self,
+        path: &Path,
+        part: LogPart,
+        broken: &mut usize,
+        gathered: &mut LogEvidence,
+    ) -> Result<(), CommandError> {
+        let file = path.display();
+        match part {
+            LogPart::Rows(rows) => rows.iter().try_for_each(|row| self.take_row(path, row, gathered)),
+            LogPart::Broken(number, why) => {
+                complain_of_line(broken, format_args!("{file}:{number}"), &why);
+                Ok(())
             }
-            gathered.seen.lines += usize::try_from(row.count).unwrap_or(usize::MAX);
-            let place = LogLine {
-                file: file.clone(),
-                line: row.number,
-            };
-            let times = [row.first, row.last].map(|time| time.to_string());
-            let times = times.each_ref().map(String::as_str);
-            self.take(&line, row.count, times, place, gathered)
-        })?;
-        gathered.seen.files += 1;
-        Ok(())
+            LogPart::End { lines } => {
+                let broken = std::mem::take(broken);
+                complain_of_more(broken, &file.to_string());
+                gathered.seen.files += 1;
+                gathered.seen.broken += broken;
+                if lines > 0 || broken == 0 {
+                    return Ok(());
+                }
+                Err(CommandError::Usage(format!(
+                    "`{file}` is not a decision log: name the file of `decisionLog.path`"
+                )))
+            }
+        }
+    }
+
+    fn take_row(&self, path: &Path, row: &LoggedRow, gathered: &mut LogEvidence) -> Result<(), CommandError> {
+        let line = row.decision(path)?;
+        if !self.is_chosen(&line.cluster) || !self.is_proven(&line.caller, row.count, gathered) {
+            return Ok(());
+        }
+        gathered.seen.lines += usize::try_from(row.count).unwrap_or(usize::MAX);
+        let place = LogLine {
+            file: path.display().to_string(),
+            line: row.number,
+        };
+        let times = row.times.map_or([None; 2], |times| times.map(Some));
+        self.take(&line, row.count, times, place, gathered)
     }
 
     fn gather_usage(&self, gathered: &mut LogEvidence) -> Result<(), CommandError> {
@@ -276,13 +260,13 @@ impl Suggest {
         &self,
         line: &LoggedDecision<'_>,
         count: u64,
-        times: [&str; 2],
+        times: [Option<Time>; 2],
         place: LogLine,
         gathered: &mut LogEvidence,
     ) -> Result<(), CommandError> {
         let cluster = line.cluster.to_string();
         let seen = &mut gathered.seen;
-        let times = times.map(|time| seen.time(time));
+        times.into_iter().flatten().for_each(|time| seen.add_time(time));
         if gathered.causes.len() >= MAX_CLUSTERS && !gathered.causes.contains_key(&cluster) {
             return Err(CommandError::Usage(format!(
                 "the logs have decisions for more than {MAX_CLUSTERS} clusters: choose one by `--cluster`"
@@ -403,7 +387,7 @@ impl UsageReader for UsageEvidence<'_> {
             left_out.or_insert((0, place)).0 += count;
             return Ok(());
         }
-        let times = [&first, &logged.time].map(AsRef::as_ref);
+        let times = [&first, &logged.time].map(|time| Time::parse(time));
         self.command.take(&logged, count, times, place, self.gathered)
     }
 

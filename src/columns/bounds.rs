@@ -42,12 +42,13 @@ pub(crate) fn check_metadata(bytes: &[u8]) -> Result<(), BoundsError> {
 }
 
 /// Checks the pages of a column in a row group, which lie one behind the other. `most` is how many
-/// bytes a page may take once it is decompressed.
+/// bytes a page may take once it is decompressed; the largest of them is returned.
 ///
 /// # Errors
 ///
 /// One is not whole, or claims more than is read.
-pub(crate) fn check_pages(mut chunk: &[u8], most: usize) -> Result<(), BoundsError> {
+pub(crate) fn check_pages(mut chunk: &[u8], most: usize) -> Result<usize, BoundsError> {
+    let mut largest = 0;
     while !chunk.is_empty() {
         let mut walk = ThriftWalk {
             rest: chunk,
@@ -57,10 +58,11 @@ pub(crate) fn check_pages(mut chunk: &[u8], most: usize) -> Result<(), BoundsErr
         walk.fields(0, 0, &mut |parent, field, value| {
             header.note(parent, field, value)
         })?;
-        let compressed = header.check(most)?;
+        let (bytes, compressed) = header.check(most)?;
+        largest = largest.max(bytes);
         chunk = walk.rest.get(compressed..).ok_or(CUT)?;
     }
-    Ok(())
+    Ok(largest)
 }
 
 /// What the header of a page claims.
@@ -89,8 +91,8 @@ impl PageClaims {
         }
     }
 
-    /// How many bytes follow the header.
-    fn check(&self, most: usize) -> Result<usize, BoundsError> {
+    /// How many bytes it takes, and how many of these follow the header, compressed.
+    fn check(&self, most: usize) -> Result<(usize, usize), BoundsError> {
         let bytes = usize::try_from(self.bytes).map_err(|_| CUT)?;
         let is_within = |value: i64, most: usize| usize::try_from(value).is_ok_and(|value| value <= most);
         if bytes > most {
@@ -105,7 +107,8 @@ impl PageClaims {
         if !is_within(self.dictionary, bytes / 4) || !is_within(self.values, MAX_FOREIGN_GROUP_ROWS) {
             return Err(BoundsError("a page claims more values than it can have"));
         }
-        usize::try_from(self.compressed).map_err(|_| CUT)
+        let compressed = usize::try_from(self.compressed).map_err(|_| CUT)?;
+        Ok((bytes, compressed))
     }
 }
 

@@ -66,7 +66,8 @@ pub(crate) struct ColumnFile {
 pub(crate) struct StoredRow<'r> {
     /// The number of the first of them, from 1.
     pub(crate) number: u64,
-    /// The members that are wanted, as the decision log or recording has them; `time` is the first.
+    /// The members that are wanted, as the decision log or recording has them; `time` is the first, where rows
+    /// are not counted.
     pub(crate) line: &'r str,
     pub(crate) count: u64,
     pub(crate) first: Time,
@@ -158,7 +159,8 @@ impl ColumnFile {
     }
 
     /// Calls `each` with each row, of which the `wanted` columns are read. Where the rows are to be
-    /// counted, equal ones that stand together are one.
+    /// counted, equal ones that stand together are one, and the line has no time. `make_room` is called with how
+    /// many bytes a row group takes, before it takes them.
     ///
     /// # Errors
     ///
@@ -167,6 +169,7 @@ impl ColumnFile {
         &self,
         wanted: impl Fn(&Column) -> bool,
         is_counted: bool,
+        make_room: &dyn Fn(usize),
         each: &mut impl FnMut(StoredRow<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let columns = self.kind.columns().iter().zip(&self.places);
@@ -181,7 +184,7 @@ impl ColumnFile {
                 let what = format!("row group {index} claims {rows} rows");
                 return Err(self.failed(ColumnError::Damaged(what)).into());
             }
-            let readers = guarded(index, || self.readers(group, &wanted));
+            let readers = guarded(index, || self.readers(group, &wanted, make_room));
             let mut readers = readers.map_err(|error| self.failed(error))?;
             while rows > 0 {
                 let count = rows.min(BATCH_ROWS);
@@ -204,19 +207,27 @@ impl ColumnFile {
         &self,
         group: &RowGroupMetaData,
         wanted: &[(&Column, usize)],
+        make_room: &dyn Fn(usize),
     ) -> Result<Vec<(ColumnReader, i16)>, ColumnError> {
-        let mut room = self.kind.most_group_bytes();
-        let mut readers = Vec::new();
+        let mut chunks = Vec::new();
         for (_, place) in wanted {
             let chunk = group.columns().get(*place);
             let chunk = chunk.ok_or_else(|| ColumnError::Damaged("a column is missing".to_owned()))?;
-            let (start, length) = extent(chunk)?;
-            room = room.checked_sub(length).ok_or_else(|| {
-                ColumnError::Damaged("a row group is larger than any that is written".to_owned())
-            })?;
+            chunks.push((chunk, extent(chunk)?));
+        }
+        let total = chunks
+            .iter()
+            .try_fold(0_usize, |sum, (_, (_, length))| sum.checked_add(*length));
+        let total = total.filter(|total| *total <= self.kind.most_group_bytes());
+        let total = total.ok_or_else(|| {
+            ColumnError::Damaged("a row group is larger than any that is written".to_owned())
+        })?;
+        make_room(total);
+        let mut readers = Vec::new();
+        for (chunk, (start, length)) in chunks {
             let mut bytes = vec![0; length];
             self.file.read_exact_at(&mut bytes, start)?;
-            check_pages(&bytes, self.kind.most_page_bytes())?;
+            make_room(check_pages(&bytes, self.kind.most_page_bytes())?);
             let chunk_bytes = Arc::new(ChunkBytes {
                 start,
                 bytes: bytes.into(),
@@ -262,7 +273,7 @@ impl ColumnFile {
                 end += 1;
             }
             line.clear();
-            self.write_line(wanted, batch, (row, first), &mut line)
+            self.write_line(wanted, batch, (row, (!is_counted).then_some(first)), &mut line)
                 .map_err(|error| self.failed(error))?;
             each(StoredRow {
                 number: number + row as u64,
@@ -280,14 +291,14 @@ impl ColumnFile {
         &self,
         wanted: &[(&Column, usize)],
         batch: &[StoredValues],
-        (row, time): (usize, Time),
+        (row, time): (usize, Option<Time>),
         out: &mut String,
     ) -> Result<(), ColumnError> {
         out.push_str("{\"cluster\":");
         write_string(out, &self.cluster);
         let mut parent = "";
         for ((column, _), values) in wanted.iter().zip(batch) {
-            if !values.has(row) {
+            if !values.has(row) || column.holds == Values::Time && time.is_none() {
                 continue;
             }
             if column.parent != parent {
@@ -300,7 +311,7 @@ impl ColumnFile {
             let comma = if out.ends_with('{') { "" } else { "," };
             let _infallible = write!(out, "{comma}\"{}\":", column.name);
             match column.holds {
-                Values::Time => write_string(out, &time.to_string()),
+                Values::Time => write_string(out, &time.map(|time| time.to_string()).unwrap_or_default()),
                 Values::Text => write_string(out, values.text(row)?),
                 Values::Json | Values::TextList => out.push_str(values.text(row)?),
                 Values::Whole | Values::Seconds | Values::Flag => values.write_number(row, column.holds, out),

@@ -1,6 +1,7 @@
 //! Reads recordings, line by line.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash as _, Hasher};
 
 use super::FORMAT_VERSION;
 use super::review::ObjectState;
@@ -115,6 +116,16 @@ impl<'d> RecordLine<'d> {
     pub fn text(&self, name: &str) -> String {
         let text = self.root.get(name).and_then(Node::as_str);
         text.unwrap_or_default().into_owned()
+    }
+
+    /// Hashes all that a decision may depend on, and the answer, but for the time.
+    pub(crate) fn hash_question(&self, hasher: &mut impl Hasher) {
+        for (name, value) in self.root.entries() {
+            if !matches!(&*name, "time" | "revision") {
+                name.hash(hasher);
+                value.raw().hash(hasher);
+            }
+        }
     }
 
     /// The object that decided, as `KIND/NAMESPACE/NAME`; empty where there is none.

@@ -418,3 +418,89 @@ fn a_packed_recording_is_replayed_like_its_lines() {
     assert_eq!(run.code, 2, "{run:?}");
     assert!(run.stderr.contains("`portcullis replay` reads it"), "{run:?}");
 }
+
+/// Reviews that are asked over and over, by several files, before and after the Deny ends; with `marked`, each
+/// with a member of its own, so that none is equal to another.
+fn repeated(portcullis: &Portcullis, folder: &str, marked: bool) {
+    for file in 0..7 {
+        let mut text = HEADER.to_owned();
+        for number in 0..60 {
+            let user = ["jane", "joe", "jill"][number % 3];
+            let mut review = line(
+                u32::try_from(number).unwrap(),
+                ["get", "update"][number / 3 % 2],
+                user,
+            );
+            if number % 20 > 10 {
+                review = review.replacen("2026-11-22", "2026-12-25", 1);
+            }
+            if number % 7 == file {
+                review = review.replacen("\"allow\"", "\"noOpinion\"", 1);
+            }
+            if marked {
+                review = review.replacen('{', &format!("{{\"mark\":\"{file}-{number}\","), 1);
+            }
+            text += &review;
+        }
+        portcullis.write(
+            &format!("{folder}/recording-2026112{file}T120000.000000Z.jsonl"),
+            &text,
+        );
+    }
+}
+
+#[test]
+fn equal_reviews_are_decided_once_and_the_report_is_that_of_deciding_each() {
+    let portcullis = set_up(&recording());
+    repeated(&portcullis, "equal", false);
+    repeated(&portcullis, "marked", true);
+    portcullis.write(
+        "usage/usage-20261121T08Z-east.jsonl",
+        &format!("{{\"portcullisUsage\":1}}\n{}", row("update", "allow", 20)),
+    );
+    let replayed = |arguments: &str, folder: &str| {
+        let run = portcullis.run(&format!("replay --config new.yaml {folder} {arguments}"));
+        assert_eq!((run.code, run.stderr.as_str()), (1, ""), "{run:?}");
+        run.stdout.replace(folder, "folder")
+    };
+    for arguments in [
+        "",
+        "-o json",
+        "-o json --at 2026-12-25T00:00:00Z",
+        "-o json --weigh usage",
+        "-o junit",
+    ] {
+        let each = replayed(&format!("{arguments} --jobs 1"), "marked");
+        for jobs in [1, 3] {
+            let once = replayed(&format!("{arguments} --jobs {jobs}"), "equal");
+            assert_eq!(once, each, "{arguments}, {jobs} jobs");
+        }
+    }
+    let report: Value = serde_json::from_str(&replayed("-o json", "equal")).unwrap();
+    assert_eq!(report["decided"], 420);
+    // The Deny of November, and what nobody allows.
+    let changes = report["changes"].as_array().unwrap();
+    assert!(changes.len() > 2, "{report}");
+    assert_eq!(report["changes"][0]["example"]["line"], 3, "{report}");
+    let run = portcullis.run("replay --config new.yaml equal --jobs 17");
+    assert_eq!(run.code, 2, "{run:?}");
+}
+
+#[test]
+fn of_several_files_that_cannot_be_read_the_first_is_named() {
+    let portcullis = set_up(&recording());
+    repeated(&portcullis, "equal", false);
+    for file in [3, 5] {
+        let path = format!("equal/recording-2026112{file}T120000.000000Z.jsonl");
+        portcullis.write(&path, &format!("{HEADER}no line\n"));
+    }
+    for jobs in [1, 2, 7] {
+        let run = portcullis.run(&format!("replay --config new.yaml equal --jobs {jobs}"));
+        assert_eq!((run.code, run.stdout.as_str()), (2, ""), "{run:?}");
+        assert!(
+            run.stderr
+                .contains("recording-20261123T120000.000000Z.jsonl`, line 2"),
+            "{run:?}"
+        );
+    }
+}

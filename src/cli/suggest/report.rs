@@ -51,8 +51,10 @@ pub(crate) struct LogTotals {
     /// Requests that were allowed, by whatever.
     pub(crate) allowed: u64,
     /// The first and the last time.
-    pub(crate) from: Option<String>,
-    pub(crate) to: Option<String>,
+    #[serde(serialize_with = "in_utc")]
+    pub(crate) from: Option<Time>,
+    #[serde(serialize_with = "in_utc")]
+    pub(crate) to: Option<Time>,
 }
 
 /// A line of a file.
@@ -94,18 +96,10 @@ const SENSITIVE: &str = "\
 // === impl LogTotals ===
 
 impl LogTotals {
-    /// Adds the time of a line; what it is.
-    pub(crate) fn time(&mut self, time: &str) -> Option<Time> {
-        let parsed = Time::parse(time)?;
-        let is_before = |other: &String| Time::parse(other).is_some_and(|other| parsed < other);
-        let is_after = |other: &String| Time::parse(other).is_some_and(|other| parsed > other);
-        if self.from.as_ref().is_none_or(is_before) {
-            self.from = Some(time.to_owned());
-        }
-        if self.to.as_ref().is_none_or(is_after) {
-            self.to = Some(time.to_owned());
-        }
-        Some(parsed)
+    /// Adds the time of a line.
+    pub(crate) fn add_time(&mut self, time: Time) {
+        self.from = Some(self.from.map_or(time, |from| from.min(time)));
+        self.to = Some(self.to.map_or(time, |to| to.max(time)));
     }
 
     /// How much it was, in words.

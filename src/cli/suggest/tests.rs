@@ -166,6 +166,7 @@ fn suggest(arguments: WideningOptions) -> Suggest {
         manifests: Vec::new(),
         kubeconfig: None,
         context: None,
+        jobs: super::FileJobs::default(),
         output: super::Output::default(),
     }
 }
@@ -176,7 +177,7 @@ fn report(lines: &str, widening: WideningOptions, with_sensitive: bool) -> Sugge
     std::fs::write(&log, lines).unwrap();
     let command = suggest(widening);
     let mut gathered = LogEvidence::default();
-    command.gather(&log, &mut gathered).unwrap();
+    command.gather(std::slice::from_ref(&log), &mut gathered).unwrap();
     let cluster = command.chosen_cluster(&gathered).unwrap();
     SuggestReport {
         used: Vec::new(),
@@ -438,7 +439,7 @@ fn what_takes_more_memory_than_a_user_or_all_may_is_left_out_and_counted() {
             memory: RequestMemory::new(bytes),
             ..LogEvidence::default()
         };
-        command.gather(&log, &mut gathered).unwrap();
+        command.gather(std::slice::from_ref(&log), &mut gathered).unwrap();
         let left_out = gathered
             .left_out
             .get(&LeftOut::NoRoom)
@@ -476,7 +477,8 @@ fn logs_of_too_many_clusters_or_objects_are_refused() {
     let log = folder.path().join("decisions.log");
     let gather = |lines: String| {
         std::fs::write(&log, lines).unwrap();
-        let error = suggest(WideningOptions::default()).gather(&log, &mut LogEvidence::default());
+        let error = suggest(WideningOptions::default())
+            .gather(std::slice::from_ref(&log), &mut LogEvidence::default());
         error.unwrap_err().to_string()
     };
     let line = |cluster: usize| format!("{{\"cluster\":\"c-{cluster}\",\"endpoint\":\"authorize\"}}\n");

@@ -413,6 +413,17 @@ impl PolicySet {
         self.policies.policies.iter().map(|indexed| &*indexed.policy)
     }
 
+    /// The instants at which another decision may begin, in no order: the same request is decided in the same way
+    /// at all times between two of them. `None`: at any instant, as where AccessRequests grant.
+    #[must_use]
+    pub fn time_boundaries(&self) -> Option<Vec<Time>> {
+        let is_steady = self.access.is_none()
+            && self.history.is_none()
+            && self.former.is_none()
+            && !self.policies.has_object_conditions;
+        is_steady.then(|| self.policies.time_boundaries().collect())
+    }
+
     /// The AuthorizationInvariants, by name.
     pub fn invariants(&self) -> impl ExactSizeIterator<Item = &Arc<AuthorizationInvariant>> {
         self.policies.invariants.iter()

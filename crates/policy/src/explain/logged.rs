@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::recorded::of_group;
 use crate::model::{
@@ -12,7 +12,7 @@ use crate::model::{
 };
 
 /// What a line says. Fields that are absent are empty; those of later versions are ignored.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoggedDecision<'l> {
     #[serde(borrow)]
@@ -54,7 +54,7 @@ pub struct LoggedDecision<'l> {
 }
 
 /// What the request was about.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoggedAttributes<'l> {
     #[serde(borrow)]
@@ -87,7 +87,7 @@ pub struct LoggedAttributes<'l> {
 }
 
 /// A selector of a list request.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct LoggedSelector<'l> {
     #[serde(borrow)]
@@ -95,7 +95,7 @@ pub struct LoggedSelector<'l> {
 }
 
 /// One requirement of it.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct LoggedRequirement<'l> {
     #[serde(borrow)]
@@ -107,7 +107,7 @@ struct LoggedRequirement<'l> {
 }
 
 /// An object that the line names: the cause, a near miss, a policy in shadow, an exception.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct LoggedObject<'l> {
     #[serde(borrow)]
@@ -131,7 +131,7 @@ pub struct LoggedObject<'l> {
 }
 
 /// What a webhook behind the gateway came to.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoggedWebhook<'l> {
     #[serde(borrow)]

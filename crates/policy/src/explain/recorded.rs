@@ -224,6 +224,7 @@ pub struct KnownDecision {
 }
 
 /// What became of one request; a change with an example of its group.
+#[derive(Debug)]
 pub enum ReviewComparison<E> {
     Same,
     Changed(ChangeGroup, E),
@@ -339,6 +340,28 @@ impl ChangeGroup {
     }
 }
 
+// === impl ReviewComparison ===
+
+impl<E> ReviewComparison<E> {
+    /// The group of a change.
+    pub fn group(&self) -> Option<&ChangeGroup> {
+        match self {
+            Self::Changed(group, _) | Self::Lost(group, _, _) => Some(group),
+            Self::Same | Self::Unknown(_) => None,
+        }
+    }
+
+    /// The same with another example.
+    pub fn with_example<F>(&self, example: F) -> ReviewComparison<F> {
+        match self {
+            Self::Same => ReviewComparison::Same,
+            Self::Changed(group, _) => ReviewComparison::Changed(group.clone(), example),
+            Self::Lost(group, why, _) => ReviewComparison::Lost(group.clone(), why.clone(), example),
+            Self::Unknown(why) => ReviewComparison::Unknown(why.clone()),
+        }
+    }
+}
+
 // === impl ReplaySummary ===
 
 impl<E> Default for ReplaySummary<E> {
@@ -353,31 +376,48 @@ impl<E> Default for ReplaySummary<E> {
 }
 
 impl<E> ReplaySummary<E> {
-    pub fn add(&mut self, comparison: ReviewComparison<E>) {
+    /// Adds a request. The first of a group that has an example is the group's.
+    pub fn add(&mut self, comparison: ReviewComparison<impl Into<Option<E>>>) {
         match comparison {
             ReviewComparison::Same => self.decided += 1,
             ReviewComparison::Changed(group, example) => {
                 self.decided += 1;
-                self.change(group, example);
+                self.change(group, 1, example.into());
             }
             ReviewComparison::Lost(group, why, example) => {
                 self.unknown(why);
-                self.change(group, example);
+                self.change(group, 1, example.into());
             }
             ReviewComparison::Unknown(why) => self.unknown(why),
         }
     }
 
-    fn change(&mut self, group: ChangeGroup, example: E) {
+    /// Adds those that were decided after these.
+    pub fn append(&mut self, later: Self) {
+        self.decided += later.decided;
+        self.unknown += later.unknown;
+        for (group, (more, example)) in later.changes {
+            self.change(group, more, example);
+        }
+        for (why, count) in later.unknown_because {
+            self.because(why, count);
+        }
+    }
+
+    fn change(&mut self, group: ChangeGroup, more: u64, example: Option<E>) {
         let (count, first) = self.changes.entry(group).or_default();
-        *count += 1;
-        first.get_or_insert(example);
+        *count += more;
+        *first = first.take().or(example);
     }
 
     fn unknown(&mut self, why: String) {
         self.unknown += 1;
+        self.because(why, 1);
+    }
+
+    fn because(&mut self, why: String, count: u64) {
         if self.unknown_because.len() < REASONS || self.unknown_because.contains_key(&why) {
-            *self.unknown_because.entry(why).or_default() += 1;
+            *self.unknown_because.entry(why).or_default() += count;
         }
     }
 

@@ -145,6 +145,15 @@ impl PolicyIndex {
     pub(crate) fn count_in_force(&self, now: Time) -> usize {
         self.validities.count_at(now)
     }
+
+    /// When policies begin and end.
+    pub(crate) fn time_boundaries(&self) -> impl Iterator<Item = Time> {
+        self.validities
+            .starts
+            .iter()
+            .chain(&self.validities.ends)
+            .copied()
+    }
 }
 
 const fn rank(policy: &AuthorizationPolicy) -> PolicyRank {

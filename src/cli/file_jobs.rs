@@ -1,0 +1,252 @@
+//! Files that are read by several threads, with a result that does not depend on how many there are.
+//!
+//! ```text
+//! file 0, 2, 4, … ──▶ thread ──pieces──▶ ┐
+//!                                        ├─▶ taken file by file, in order
+//! file 1, 3, 5, … ──▶ thread ──pieces──▶ ┘
+//! ```
+//!
+//! What threads make of files waits until the files before were taken. A piece is bounded by the thread that
+//! makes it, and each thread is at most two pieces ahead.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread;
+
+use super::output::CommandError;
+
+/// The most threads: what they hold at the same time is bounded with their number.
+const MAX_JOBS: u16 = 16;
+
+/// What a thread may hold for a part of its file before its turn, in bytes. Of what takes more, one is held at a
+/// time.
+const MAX_EARLY_BYTES: usize = 16 << 20;
+
+/// How many files are read at the same time.
+#[derive(Debug, Default, Clone, Copy, clap::Args)]
+pub(crate) struct FileJobs {
+    /// How many files are read at the same time, 16 at most [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_JOBS)))]
+    jobs: Option<u16>,
+}
+
+/// One of several parts of some files.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FileShard {
+    /// From 0.
+    index: usize,
+    pub(crate) count: usize,
+}
+
+/// A file that a thread reads.
+pub(crate) struct FileJob<'j, P> {
+    pub(crate) path: &'j Path,
+    number: usize,
+    pieces: &'j SyncSender<Step<P>>,
+    turn: &'j FileTurn,
+}
+
+/// What a thread hands on.
+enum Step<P> {
+    Piece(P),
+    Done(Result<(), CommandError>),
+}
+
+/// Which file's pieces are taken now.
+#[derive(Debug, Default)]
+struct FileTurn {
+    number: Mutex<usize>,
+    changed: Condvar,
+}
+
+// === impl FileJobs ===
+
+impl FileJobs {
+    fn count(self) -> usize {
+        let processors = || thread::available_parallelism().map_or(1, usize::from);
+        let wanted = self.jobs.map_or_else(processors, usize::from);
+        wanted.min(usize::from(MAX_JOBS))
+    }
+
+    /// Has threads `work` on `files`, and takes the pieces that they send in the order of the files.
+    ///
+    /// # Errors
+    ///
+    /// The first of the files, in order, that could not be worked on, or what `take` fails with.
+    pub(crate) fn run<P: Send>(
+        self,
+        files: &[PathBuf],
+        work: impl Fn(&FileJob<'_, P>) -> Result<(), CommandError> + Sync,
+        mut take: impl FnMut(&Path, P) -> Result<(), CommandError>,
+    ) -> Result<(), CommandError> {
+        let jobs = self.count().min(files.len());
+        let turn = FileTurn::default();
+        thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for first in 0..jobs {
+                let (sender, receiver) = mpsc::sync_channel(1);
+                threads.push(receiver);
+                let (work, turn) = (&work, &turn);
+                let own = files.iter().enumerate().skip(first).step_by(jobs);
+                scope.spawn(move || work_on(own, turn, &sender, work));
+            }
+            let ended = files.iter().zip(threads.iter().cycle()).enumerate();
+            let ended = ended.map(|(number, (path, pieces))| {
+                turn.begin(number);
+                for step in pieces {
+                    match step {
+                        Step::Piece(piece) => take(path, piece)?,
+                        Step::Done(done) => return done,
+                    }
+                }
+                // The thread panicked, which the scope hands on.
+                Ok(())
+            });
+            let ended = ended.collect();
+            // Nobody waits any more: neither for a turn nor to hand on.
+            turn.begin(usize::MAX);
+            drop(threads);
+            ended
+        })
+    }
+}
+
+fn work_on<'j, P>(
+    files: impl Iterator<Item = (usize, &'j PathBuf)>,
+    turn: &FileTurn,
+    pieces: &SyncSender<Step<P>>,
+    work: impl Fn(&FileJob<'_, P>) -> Result<(), CommandError>,
+) {
+    for (number, path) in files {
+        let done = work(&FileJob {
+            path,
+            number,
+            pieces,
+            turn,
+        });
+        let is_done = done.is_ok();
+        if pieces.send(Step::Done(done)).is_err() || !is_done {
+            return;
+        }
+    }
+}
+
+// === impl FileJob ===
+
+impl<P> FileJob<'_, P> {
+    /// Hands on what was made of a part of the file.
+    ///
+    /// # Errors
+    ///
+    /// A file before this one failed, which is reported instead.
+    pub(crate) fn send(&self, piece: P) -> Result<(), CommandError> {
+        let stopped = |_| CommandError::Usage("a file before this one cannot be read".to_owned());
+        self.pieces.send(Step::Piece(piece)).map_err(stopped)
+    }
+
+    /// Waits for the turn of this file where its next part takes so many bytes that not every thread may.
+    pub(crate) fn make_room(&self, bytes: usize) {
+        if bytes > MAX_EARLY_BYTES {
+            self.turn.wait_for(self.number);
+        }
+    }
+}
+
+// === impl FileTurn ===
+
+impl FileTurn {
+    fn begin(&self, number: usize) {
+        *self.number.lock().unwrap_or_else(PoisonError::into_inner) = number;
+        self.changed.notify_all();
+    }
+
+    fn wait_for(&self, number: usize) {
+        let current = self.number.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_while(current, |current| *current < number);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+// === impl FileShard ===
+
+impl FileShard {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('/');
+        let number = |text: &str| text.parse::<usize>().ok();
+        let parts = parts.and_then(|(index, count)| number(index).zip(number(count)));
+        match parts {
+            Some((index, count)) if (1..=count).contains(&index) => Ok(Self {
+                index: index - 1,
+                count,
+            }),
+            _ => Err("write the number of the part and how many there are, such as 1/4".to_owned()),
+        }
+    }
+
+    /// The files of this part.
+    pub(crate) fn of(self, files: Vec<PathBuf>) -> Vec<PathBuf> {
+        files.into_iter().skip(self.index).step_by(self.count).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is taken of files by so many threads; the file `failing` cannot be read.
+    fn taken(jobs: u16, failing: Option<&str>) -> (Vec<String>, Option<String>) {
+        let files: Vec<PathBuf> = (0..40).map(|number| format!("{number}").into()).collect();
+        let mut taken = Vec::new();
+        let ended = FileJobs { jobs: Some(jobs) }.run(
+            &files,
+            |job| {
+                let name = job.path.display().to_string();
+                if failing.is_some_and(|failing| name.ends_with(failing)) {
+                    return Err(CommandError::Usage(name));
+                }
+                (0..5).try_for_each(|piece| {
+                    job.make_room(MAX_EARLY_BYTES + piece % 2);
+                    job.send(format!("{name}.{piece}"))
+                })
+            },
+            |_, piece| {
+                taken.push(piece);
+                Ok(())
+            },
+        );
+        (taken, ended.err().map(|error| error.to_string()))
+    }
+
+    #[test]
+    fn pieces_are_taken_in_the_order_of_the_files_whatever_the_number_of_threads() {
+        let (one, failed) = taken(1, None);
+        assert_eq!((one.len(), failed), (200, None));
+        assert_eq!((&*one[0], &*one[199]), ("0.0", "39.4"));
+        for jobs in [2, 3, 16] {
+            assert_eq!(taken(jobs, None).0, one);
+        }
+    }
+
+    #[test]
+    fn the_first_file_that_fails_is_reported_and_nothing_after_it_is_taken() {
+        for jobs in [1, 2, 16] {
+            let (pieces, failed) = taken(jobs, Some("7"));
+            assert_eq!((pieces.len(), failed.as_deref()), (35, Some("7")), "{jobs}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_taken_ends_all_threads() {
+        let files: Vec<PathBuf> = vec!["a".into(), "b".into(), "c".into()];
+        let ended = FileJobs { jobs: Some(3) }.run(
+            &files,
+            |job| (0..100).try_for_each(|piece| job.send(piece)),
+            |_, piece| match piece {
+                50 => Err(CommandError::Usage("full".to_owned())),
+                _ => Ok(()),
+            },
+        );
+        assert_eq!(ended.unwrap_err().to_string(), "full");
+    }
+}

@@ -1,0 +1,200 @@
+//! Decisions of logs, read by several threads, and equal ones counted once.
+//!
+//! What counts of a decision is written as a line again, without its time: equal lines of a part of a file are
+//! one row, with the first and the last time.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use super::usage::read_log;
+use crate::cli::file_jobs::FileJob;
+use crate::cli::output::CommandError;
+use crate::columns::{Column, ColumnFile, RowKind, StoredRow, is_column_file};
+use portcullis_policy::explain::logged::{LoggedAttributes, LoggedDecision, LoggedObject};
+use portcullis_policy::model::Time;
+
+/// What the rows of a part of a file may take until they are handed on.
+const MAX_PART_BYTES: usize = 8 << 20;
+
+/// What a row takes besides its text, which is held twice.
+const ROW_BYTES: usize = 160;
+
+/// The columns that count, besides what was asked and what decided.
+const COUNTED: [&str; 8] = [
+    "time",
+    "caller",
+    "endpoint",
+    "user",
+    "decision",
+    "shadow",
+    "exceptions",
+    "truncated",
+];
+
+/// What a thread hands on.
+pub(crate) enum LogPart {
+    Rows(Vec<LoggedRow>),
+    /// The number of a line that cannot be read, and why.
+    Broken(u64, String),
+    /// The file is read: how many of its lines could be.
+    End {
+        lines: u64,
+    },
+}
+
+/// Equal decisions.
+pub(crate) struct LoggedRow {
+    /// The number of the first line or row that has it, from 1.
+    pub(crate) number: u64,
+    /// What counts of it, as the decision log has it.
+    line: String,
+    pub(crate) count: u64,
+    /// The first and the last time; none where the first of them has no time.
+    pub(crate) times: Option<[Time; 2]>,
+}
+
+/// The rows of a file, which gather until they are handed on.
+struct RowGatherer<'g, 'j> {
+    job: &'g FileJob<'j, LogPart>,
+    rows: Vec<LoggedRow>,
+    /// By the text of its line, the place of a row.
+    places: HashMap<String, usize>,
+    bytes: usize,
+    lines: u64,
+}
+
+/// Reads a file, of lines or of columns.
+///
+/// # Errors
+///
+/// It cannot be read, or is none.
+pub(crate) fn read_rows(job: &FileJob<'_, LogPart>) -> Result<(), CommandError> {
+    let mut gatherer = RowGatherer {
+        job,
+        rows: Vec::new(),
+        places: HashMap::new(),
+        bytes: 0,
+        lines: 0,
+    };
+    if job.path != Path::new("-") && is_column_file(job.path) {
+        gatherer.read_columns()?;
+    } else {
+        gatherer.read_lines()?;
+    }
+    gatherer.hand_on()?;
+    job.send(LogPart::End {
+        lines: gatherer.lines,
+    })
+}
+
+// === impl LoggedRow ===
+
+impl LoggedRow {
+    /// # Errors
+    ///
+    /// A file of columns has something else than a decision.
+    pub(crate) fn decision(&self, file: &Path) -> Result<LoggedDecision<'_>, CommandError> {
+        let (file, number) = (file.display(), self.number);
+        serde_json::from_str(&self.line)
+            .map_err(|error| CommandError::Usage(format!("`{file}`, row {number}: {error}")))
+    }
+}
+
+// === impl RowGatherer ===
+
+impl RowGatherer<'_, '_> {
+    fn read_lines(&mut self) -> Result<(), CommandError> {
+        let job = self.job;
+        let mut sent = Ok(());
+        let read = read_log(
+            job.path,
+            &mut |number, line| {
+                let time = Time::parse(&line.time).map(|time| [time; 2]);
+                let text = serde_json::to_string(&counted(line));
+                let text = text.map_err(|error| CommandError::Usage(error.to_string()))?;
+                self.add(number, &text, 1, time)
+            },
+            &mut |number, why| {
+                let broken = job.send(LogPart::Broken(number, why.to_owned()));
+                if sent.is_ok() {
+                    sent = broken;
+                }
+            },
+        );
+        read.and(sent)
+    }
+
+    /// Reads the columns that count.
+    fn read_columns(&mut self) -> Result<(), CommandError> {
+        let job = self.job;
+        let columns = ColumnFile::open(job.path, RowKind::Decision)?;
+        let is_wanted = |column: &Column| !column.parent.is_empty() || COUNTED.contains(&column.name);
+        let make_room = |bytes| job.make_room(bytes);
+        columns.each_row(is_wanted, true, &make_room, &mut |row: StoredRow<'_>| {
+            self.add(row.number, row.line, row.count, Some([row.first, row.last]))
+        })
+    }
+
+    fn add(
+        &mut self,
+        number: u64,
+        line: &str,
+        count: u64,
+        times: Option<[Time; 2]>,
+    ) -> Result<(), CommandError> {
+        self.lines += count;
+        let place = self.places.get(line).and_then(|place| self.rows.get_mut(*place));
+        if let Some(known) = place
+            && let (Some([first, last]), Some([begin, end])) = (&mut known.times, times)
+        {
+            known.count += count;
+            (*first, *last) = (begin.min(*first), end.max(*last));
+            return Ok(());
+        }
+        self.places.insert(line.to_owned(), self.rows.len());
+        self.bytes += ROW_BYTES + 2 * line.len();
+        self.rows.push(LoggedRow {
+            number,
+            line: line.to_owned(),
+            count,
+            times,
+        });
+        if self.bytes > MAX_PART_BYTES {
+            self.hand_on()?;
+        }
+        Ok(())
+    }
+
+    fn hand_on(&mut self) -> Result<(), CommandError> {
+        self.places.clear();
+        self.bytes = 0;
+        self.job.send(LogPart::Rows(std::mem::take(&mut self.rows)))
+    }
+}
+
+/// What counts of a decision.
+fn counted<'l>(line: &LoggedDecision<'l>) -> LoggedDecision<'l> {
+    let object = |object: &LoggedObject<'l>| LoggedObject {
+        kind: object.kind.clone(),
+        namespace: object.namespace.clone(),
+        name: object.name.clone(),
+        rule: object.rule,
+        ..LoggedObject::default()
+    };
+    LoggedDecision {
+        cluster: line.cluster.clone(),
+        caller: line.caller.clone(),
+        endpoint: line.endpoint.clone(),
+        user: line.user.clone(),
+        attributes: LoggedAttributes {
+            extra: Default::default(),
+            ..line.attributes.clone()
+        },
+        decision: line.decision.clone(),
+        cause: line.cause.as_ref().map(object),
+        shadow: line.shadow.iter().map(object).collect(),
+        exceptions: line.exceptions.iter().map(object).collect(),
+        truncated: line.truncated,
+        ..LoggedDecision::default()
+    }
+}
