@@ -18,7 +18,6 @@ mod check;
 mod convert;
 mod diff;
 mod file_jobs;
-mod help;
 mod init;
 mod live_policies;
 mod output;
@@ -32,21 +31,23 @@ mod serve;
 mod set_checks;
 mod suggest;
 mod test;
-#[cfg(test)]
-mod tests;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap_complete::Shell;
+use serde::Serialize;
 
-use output::{CommandError, CommandResult};
+use output::{CommandError, CommandResult, Format, Output};
 use portcullis_policy::explain::one_line;
 
 /// Answers a Kubernetes API server's authorization and admission webhooks.
 #[derive(Debug, Parser)]
-#[command(name = "portcullis", version = help::text(), after_help = AFTER_HELP)]
+#[command(name = "portcullis", version = version(), after_help = AFTER_HELP)]
 struct Arguments {
     /// The command.
     #[command(subcommand)]
@@ -80,13 +81,15 @@ enum Command {
     Convert(convert::Convert),
     Pack(pack::Pack),
     Bundle(bundle::BundleCommand),
-    Completion(help::Completion),
-    Man(help::Man),
+    Completion(Completion),
+    Man(Man),
 }
 
 /// The arguments, with a `--help` in which commands stand in their groups.
 fn described() -> clap::Command {
-    help::in_groups(Arguments::command())
+    let command = Arguments::command();
+    let template = help_template(&command);
+    command.help_template(template)
 }
 
 /// The arguments of this process, or the end of it with help or what is wrong with them.
@@ -171,3 +174,133 @@ pub fn main() -> ExitCode {
         }
     }
 }
+
+/// The groups, by what somebody wants to do.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Serve", &["serve", "init", "register"]),
+    ("Policies", &["check", "test", "scan", "convert", "bundle"]),
+    (
+        "Questions",
+        &["authorize", "admit", "who-can", "what-can", "escalations"],
+    ),
+    ("Change", &["diff", "replay", "suggest", "pack"]),
+    ("Access for a time", &["request", "approve", "deny", "withdraw"]),
+    ("Shell", &["completion", "man", "help"]),
+];
+
+const WITHOUT_COMMAND: &str = "\
+Without a command, the development set-up in `.portcullis/` is served: a gateway for this machine
+alone, with example policies, which is made on the first start.";
+
+fn help_template(command: &clap::Command) -> String {
+    let name = |command: &clap::Command| command.get_name().to_owned();
+    let width = command.get_subcommands().map(|one| name(one).len()).max();
+    let width = width.unwrap_or_default();
+    let line = |name: &str| {
+        let about = match command.find_subcommand(name) {
+            Some(found) => found.get_about().map(ToString::to_string).unwrap_or_default(),
+            None => "Print this message, or the help of a command".to_owned(),
+        };
+        format!("  {name:width$}  {about}\n")
+    };
+    let groups = GROUPS.iter().map(|(group, names)| {
+        let lines: String = names.iter().map(|name| line(name)).collect();
+        format!("{group}:\n{lines}\n")
+    });
+    let groups: String = groups.collect();
+    format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{WITHOUT_COMMAND}\n\nOptions:\n{{options}}{{after-help}}"
+    )
+}
+
+/// Print a script that lets a shell complete commands and flags.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  source <(portcullis completion bash)")]
+pub(crate) struct Completion {
+    /// The shell.
+    shell: Shell,
+}
+
+/// Write a man page for each command into a folder.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  portcullis man ~/.local/share/man/man1")]
+pub(crate) struct Man {
+    /// The folder, which is created if it does not exist; existing pages are replaced.
+    folder: PathBuf,
+    #[command(flatten)]
+    output: Output<Format>,
+}
+
+#[derive(Debug, Serialize)]
+struct ManReport {
+    pages: Vec<String>,
+}
+
+impl Completion {
+    pub(crate) fn run(self, mut arguments: clap::Command) -> Result<CommandResult, CommandError> {
+        let name = arguments.get_name().to_owned();
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut arguments, name, &mut script);
+        output::write(&String::from_utf8_lossy(&script))?;
+        Ok(CommandResult::Success)
+    }
+}
+
+impl Man {
+    pub(crate) fn run(self, arguments: clap::Command) -> Result<CommandResult, CommandError> {
+        let failed = |source| CommandError::file("write", &self.folder, source);
+        std::fs::create_dir_all(&self.folder).map_err(failed)?;
+        let arguments = arguments.disable_help_subcommand(true);
+        clap_mangen::generate_to(arguments.clone(), &self.folder).map_err(failed)?;
+        let mut pages = Vec::new();
+        add_pages(&arguments, arguments.get_name(), &mut pages);
+        let folder = self.folder.display();
+        let lines = pages.iter().map(|page| format!("{folder}/{page}")).collect();
+        output::print(self.output.output, &lines, &ManReport { pages })?;
+        Ok(CommandResult::Success)
+    }
+}
+
+/// Adds the page of `command`, whose name with those above it is `name`, and those of its subcommands.
+fn add_pages(command: &clap::Command, name: &str, pages: &mut Vec<String>) {
+    pages.push(format!("{name}.1"));
+    let subcommands = command.get_subcommands();
+    for subcommand in subcommands.filter(|subcommand| !subcommand.is_hide_set()) {
+        add_pages(subcommand, &format!("{name}-{}", subcommand.get_name()), pages);
+    }
+}
+
+// The version that `--version` prints: that of the package, and the commit it was built from.
+
+/// What `just release`, the image and the release workflow pass to the compiler.
+const BUILT_FROM: Option<&str> = option_env!("PORTCULLIS_COMMIT");
+
+/// `git archive` writes the commit into this file (`.gitattributes`), so that a source archive
+/// knows it without git. In a working tree it holds the placeholder.
+const ARCHIVED_FROM: &str = include_str!("cli/commit.txt");
+
+/// `0.1.0 (7a95838cde01)`, or `0.1.0` where the commit is not known.
+fn version() -> &'static str {
+    static TEXT: LazyLock<String> =
+        LazyLock::new(|| version_with_commit(env!("CARGO_PKG_VERSION"), BUILT_FROM, ARCHIVED_FROM));
+    &TEXT
+}
+
+fn version_with_commit(version: &str, built_from: Option<&str>, archived_from: &str) -> String {
+    let known = [built_from.unwrap_or_default(), archived_from]
+        .into_iter()
+        .map(str::trim)
+        .find(|commit| is_commit(commit));
+    match known.and_then(|commit| commit.get(..12)) {
+        Some(commit) => format!("{version} ({commit})"),
+        None => version.to_owned(),
+    }
+}
+
+/// Whether `text` is an object name of git, not a placeholder or a branch.
+fn is_commit(text: &str) -> bool {
+    text.len() >= 12 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests;

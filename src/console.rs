@@ -19,7 +19,6 @@ mod live;
 pub(crate) mod page;
 mod query;
 mod recent_decisions;
-mod status;
 pub mod views;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use inner::{manifests, patched};
 use portcullis_cel::json::Document;
-use portcullis_policy::admission::trace::{MatchFinding, Recorder, TraceStep};
+use portcullis_policy::admission::run::{MatchFinding, Recorder, TraceStep};
 use portcullis_policy::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
 use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, RunOptions};
 use portcullis_policy::api::{AdmissionReview, ReviewVersion};

@@ -1,11 +1,9 @@
 //! Every command line that a page shows is one that the program takes.
 
+use super::*;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-use clap::{CommandFactory as _, Parser as _};
-
-use super::Arguments;
 
 /// Where the pages are.
 const PLACES: [&str; 6] = [
@@ -164,4 +162,61 @@ fn every_example_of_the_help_is_understood() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count > 20, "{count} examples");
+}
+
+#[test]
+fn every_command_is_in_one_group() {
+    let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+    let once: BTreeSet<&str> = grouped.iter().copied().collect();
+    assert_eq!(once.len(), grouped.len());
+    let command = Arguments::command();
+    let mut names: BTreeSet<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+    names.insert("help");
+    assert_eq!(names, once);
+}
+
+#[test]
+fn every_command_shows_examples() {
+    let mut command = Arguments::command();
+    for command in command.get_subcommands_mut() {
+        let help = command.render_long_help().to_string();
+        let name = command.get_name();
+        let (_, examples) = help.split_once("Examples:\n").unwrap_or_else(|| panic!("{name}"));
+        assert!(
+            examples.contains(&format!("portcullis {name}")),
+            "{name}: {examples}"
+        );
+    }
+}
+
+const COMMIT: &str = "7a95838cde0123456789abcdef0123456789abcd";
+
+#[test]
+fn the_commit_comes_from_the_build_or_from_the_source_archive() {
+    let cases = [
+        (Some(COMMIT), "$Format:%H$\n", "0.1.0 (7a95838cde01)"),
+        (
+            None,
+            "7a95838cde0123456789abcdef0123456789abcd\n",
+            "0.1.0 (7a95838cde01)",
+        ),
+        (Some("bbbbbbbbbbbbbbbb"), COMMIT, "0.1.0 (bbbbbbbbbbbb)"),
+        (Some(""), COMMIT, "0.1.0 (7a95838cde01)"),
+        (None, "$Format:%H$\n", "0.1.0"),
+        (Some("unknown"), "$Format:%H$\n", "0.1.0"),
+        (Some("7a95838"), "", "0.1.0"),
+    ];
+    for (built, archived, expected) in cases {
+        assert_eq!(
+            version_with_commit("0.1.0", built, archived),
+            expected,
+            "{built:?} {archived:?}"
+        );
+    }
+}
+
+#[test]
+fn git_archive_writes_the_commit_into_the_file_that_is_read() {
+    let attributes = include_str!("../../.gitattributes");
+    assert!(attributes.contains("src/cli/commit.txt export-subst\n"));
 }

@@ -17,7 +17,6 @@ mod absence;
 mod held;
 mod in_force;
 mod listing;
-mod state;
 mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,12 +33,12 @@ use crate::state::Origin;
 use held::{HeldObject, ReadObject, log_faults};
 use portcullis_cel::Version;
 use portcullis_policy::model::groups::PORTCULLIS;
-use state::{Doubt, InForceVersions, KindObjects, StoredKinds, SyncProgress};
+use views::{Doubt, InForceVersions, KindObjects, StoredKinds, SyncProgress};
 
 pub(crate) use absence::AbsenceEvidence;
 pub(crate) use in_force::DesiredCondition;
 pub(crate) use listing::{ListEvidence, ListOutcome, Listing};
-pub(crate) use state::Store;
+pub(crate) use views::Store;
 
 /// What a kind takes besides its objects: some of its tables are as large for one object as for
 /// thousands.

@@ -6,7 +6,6 @@
 //! one is bounded: reading a FIFO would block until somebody writes to it, and a device never ends.
 
 mod scope;
-mod walk;
 
 use std::ffi::OsString;
 use std::fs::{self, File, FileType, OpenOptions};
@@ -16,8 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use scope::FileScope;
-pub(crate) use scope::{KeyFolderOwner, unsafe_for_keys};
-pub(crate) use walk::{FolderRule, FolderWalk, is_manifest};
+pub(crate) use scope::{FolderRule, FolderWalk, KeyFolderOwner, is_manifest, unsafe_for_keys};
 
 /// The most bytes of a configuration, kubeconfig, certificate, key, token or JWKS.
 pub const CONFIGURATION_BYTES: usize = 16 << 20;

@@ -1,5 +1,5 @@
-//! The query of a URL, or a form: names and values; and the queries to which a decision leads, of the
-//! view of an object that it names and of *What if*.
+//! The query of a URL, or a form: names and values; the queries to which a decision leads, of the view of
+//! an object that it names and of *What if*; and the page of a long list that a query asks for.
 
 use super::page::ViewError;
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
@@ -166,6 +166,66 @@ pub(crate) fn what_if_link(decision: &LoggedDecision<'_>) -> ViewQuery {
     pairs.into_iter().collect()
 }
 
+// The page of a long list.
+
+/// How many rows a page has.
+const ROWS: usize = 200;
+
+/// Which rows of a list are shown, and how to get to the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Paging {
+    /// How many rows there are.
+    pub(crate) total: usize,
+    /// The number of the first row on the page, from 1.
+    pub(crate) first: usize,
+    /// That of the last.
+    pub(crate) last: usize,
+    /// The URL of the page before.
+    pub(crate) previous: Option<String>,
+    /// That of the page after.
+    pub(crate) next: Option<String>,
+}
+
+impl Paging {
+    /// The page of `total` rows that `page` of `query` names, at `path`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such page.
+    pub(crate) fn new(total: usize, path: &str, query: &ViewQuery) -> Result<Self, ViewError> {
+        let pages = total.div_ceil(ROWS).max(1);
+        let page = match query.one("page")? {
+            None => 1,
+            Some(text) => text
+                .parse::<usize>()
+                .ok()
+                .filter(|page| (1..=pages).contains(page))
+                .ok_or_else(|| {
+                    ViewError::Invalid(format!("`page` is `{text}`: there are the pages 1 to {pages}"))
+                })?,
+        };
+        let url = |page: usize| {
+            let others = query.pairs().filter(|(name, _)| *name != "page");
+            let page = page.to_string();
+            let query: ViewQuery = others.chain([("page", page.as_str())]).collect();
+            format!("{path}?{}", query.encode())
+        };
+        Ok(Self {
+            total,
+            first: ((page - 1) * ROWS + 1).min(total),
+            last: (page * ROWS).min(total),
+            previous: (page > 1).then(|| url(page - 1)),
+            next: (page < pages).then(|| url(page + 1)),
+        })
+    }
+
+    /// The rows of the page.
+    pub(crate) fn rows<'r, T>(&self, all: &'r [T]) -> &'r [T] {
+        all.get(self.first.saturating_sub(1)..self.last)
+            .unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -229,5 +289,38 @@ mod tests {
         assert_eq!(query.one("field-selector"), Ok(Some("spec.nodeName=n1")));
         assert_eq!(query.one("selector"), Ok(Some("a notin (b,c),d,!e,f!=g")));
         assert_eq!(query.all("extra").collect::<Vec<_>>(), ["k=v", "k=w"]);
+    }
+
+    #[test]
+    fn a_list_is_shown_a_page_at_a_time() {
+        let all: Vec<usize> = (1..=450).collect();
+        for (total, query, first, last, previous, next) in [
+            (0, "", 0, 0, None, None),
+            (200, "a=1", 1, 200, None, None),
+            (450, "a=1&page=1&b=%26", 1, 200, None, Some("/p?a=1&b=%26&page=2")),
+            (450, "page=2", 201, 400, Some("/p?page=1"), Some("/p?page=3")),
+            (450, "page=3", 401, 450, Some("/p?page=2"), None),
+        ] {
+            let paging = Paging::new(total, "/p", &ViewQuery::parse(query)).unwrap();
+            assert_eq!((paging.first, paging.last), (first, last), "{query}");
+            assert_eq!(paging.previous.as_deref(), previous, "{query}");
+            assert_eq!(paging.next.as_deref(), next, "{query}");
+            let rows = paging.rows(&all);
+            assert_eq!(rows.first().copied().unwrap_or_default(), first);
+            assert_eq!(rows.len(), if first == 0 { 0 } else { last - first + 1 });
+        }
+        for query in [
+            "page=0",
+            "page=4",
+            "page=-1",
+            "page=x",
+            "page=99999999999999999999",
+            "page=1&page=2",
+        ] {
+            assert!(
+                Paging::new(450, "/p", &ViewQuery::parse(query)).is_err(),
+                "{query}"
+            );
+        }
     }
 }

@@ -9,7 +9,6 @@ mod changes;
 mod clusters;
 mod live;
 mod now;
-mod parameters;
 mod policies;
 mod webhooks;
 mod what_if;
@@ -18,7 +17,6 @@ mod what_if;
 mod tests;
 
 use super::page::{Page, ViewError};
-use super::status;
 use super::{ViewContext, ViewRequest};
 
 /// The page at a path.
@@ -30,7 +28,7 @@ pub fn render(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, 
     let segments: Vec<&str> = request.segments.iter().map(String::as_str).collect();
     match segments.as_slice() {
         [""] => now::view(context, request),
-        ["status"] => status::view(context, request),
+        ["status"] => clusters::status(context, request),
         ["live"] => live::view(context, request),
         ["live", "complete"] => live::complete(context, request),
         ["live", sequence] => live::decision(context, request, sequence),

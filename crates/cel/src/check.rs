@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::CompileError;
 use super::environment::{Environment, Version};
-use super::error::CompileError;
 use super::program::{Fold, FoldKind, PlanNode, Program};
 use super::regex::{Regex, RegexUse};
 use super::syntax::{self, Expr, ExprKind, MAX_DEPTH};

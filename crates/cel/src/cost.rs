@@ -8,9 +8,9 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 
-use super::error::EvalError;
+use super::EvalError;
 use super::value::{List, MapEntries, Opaque, Value, Work, address_bytes};
-use crate::error::{CompileError, CompileErrorKind};
+use crate::{CompileError, CompileErrorKind};
 
 /// What one expression may cost.
 pub const PER_EXPRESSION: u64 = 1_000_000;

@@ -6,13 +6,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::check;
-use super::error::CompileError;
 use super::function::Overload;
 use super::library::{self, AUTHORIZER, RESOURCE_CHECK};
 use super::program::Program;
 use super::types::ObjectType;
 use super::types::Type::{self, Bool, Dyn, Int, String as Str, Timestamp};
+use super::{CompileError, check};
 use crate::cost::CompileBudget;
 
 /// A minor version of Kubernetes 1: which libraries there are, and what its cel-go makes of them.

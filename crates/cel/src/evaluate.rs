@@ -16,12 +16,11 @@ mod tests;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::cost;
 use super::environment::Version;
-use super::error::EvalError;
 use super::program::{ListNode, MapEntry, ObjectNode, PlanNode, Program};
 use super::regex::Meter;
 use super::value::{Entries, Key, List, Text, Value};
+use super::{EvalError, cost};
 use crate::cost::{
     BYTES_PER_STEP, Budget, FREE_STEPS, LONG, ROUND, STEPS_BETWEEN_DEADLINE_CHECKS, STEPS_PER_NODE,
     STEPS_PER_UNIT,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::error::EvalError;
+use super::EvalError;
 use super::evaluate::Evaluation;
 use super::program::Call;
 use super::types::Type;

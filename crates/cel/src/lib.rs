@@ -1,11 +1,10 @@
 //! Kubernetes' CEL: the expressions of policies and match conditions.
+
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
-
 mod check;
 pub mod cost;
 mod environment;
-mod error;
 mod evaluate;
 mod function;
 mod go_format;
@@ -16,14 +15,13 @@ mod program;
 mod reads;
 pub mod regex;
 mod syntax;
-#[cfg(test)]
-mod tests;
 mod types;
 mod value;
 
+use std::fmt;
+
 pub use crate::cost::{Budget, CompileBudget, MAX_COMPILE_STEPS, MAX_COMPILED_BYTES, MAX_EVALUATION_BYTES};
 pub use environment::{AdmissionVariables, Environment, PerVersion, Version};
-pub use error::{CompileError, CompileErrorKind, EvalError};
 pub use go_format::{quote, write_quoted};
 pub use library::authorizer::{AccessAnswer, AccessCheck, AccessQuestion, AuthorizeAccess};
 pub use program::{Activation, LazyValue, Program};
@@ -37,3 +35,151 @@ pub use value::{
     Bytes, Duration, Entries, Key, List, Map, MapEntries, Object, Opaque, Quantity, QuantityFault, Semver,
     SemverFault, Text, Timestamp, UrlFault, UrlValue, Value,
 };
+
+/// How long a message may be, in bytes: it may quote what was written, which may be very long.
+const MAX_MESSAGE_BYTES: usize = 2 << 10;
+
+/// An expression that cannot run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {message}")]
+pub struct CompileError {
+    /// What sort of error it is.
+    pub kind: CompileErrorKind,
+    /// What is wrong, in lower case, with what the author wrote in backticks. Cut where it is
+    /// longer than 2 KiB.
+    pub message: String,
+    /// The line of the expression, from 1.
+    pub line: usize,
+    /// The character of the line, from 1.
+    pub column: usize,
+}
+
+/// Why an expression does not compile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CompileErrorKind {
+    /// It is wrong.
+    Invalid,
+    /// Compiling it takes more than what was left of the budget, or it has a type that is too
+    /// large.
+    TooLarge,
+    /// The deadline passed. The expression may be right.
+    Interrupted,
+}
+
+/// An expression that gave no value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EvalError {
+    /// The expression itself failed: a key that is not there, an overflow. `&&`,
+    /// `||` and the macros built on them may absorb it.
+    #[error("{0}")]
+    Failed(Box<str>),
+    /// The expression read what is not known, named here. It may be absorbed, too:
+    /// then the value is the same whatever that is.
+    #[error("{0} is not known")]
+    Unknown(&'static str),
+    /// A function met what upstream's own cannot stand: nothing absorbs that.
+    #[error("internal error: {0}")]
+    Internal(Box<str>),
+    /// This expression cost more than one may.
+    #[error("operation cancelled: actual cost limit exceeded")]
+    CostLimit,
+    /// All expressions together cost more than they may.
+    #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
+    OutOfBudget,
+    /// The expressions that share a budget allocated more than they may.
+    #[error("operation cancelled: memory limit exceeded")]
+    MemoryLimit,
+    /// The caller's deadline has passed.
+    #[error("operation interrupted")]
+    Interrupted,
+}
+
+impl CompileError {
+    pub(crate) fn new(message: impl fmt::Display, (line, column): (usize, usize)) -> Self {
+        Self {
+            kind: CompileErrorKind::Invalid,
+            message: brief(message),
+            line,
+            column,
+        }
+    }
+
+    /// Of no place yet: see [`placed`](Self::placed).
+    pub(crate) fn unplaced(kind: CompileErrorKind, message: &str) -> Self {
+        Self {
+            kind,
+            ..Self::new(message, (0, 0))
+        }
+    }
+
+    /// The same at the place that `at` tells, where it has none.
+    pub(crate) fn placed(self, at: impl FnOnce() -> (usize, usize)) -> Self {
+        if self.line > 0 {
+            return self;
+        }
+        let (line, column) = at();
+        Self { line, column, ..self }
+    }
+}
+
+/// What `message` says, as long as a message may be. No more of it is written.
+pub(crate) fn brief(message: impl fmt::Display) -> String {
+    let mut text = BriefText(String::new());
+    // What does not fit ends it.
+    let _ = fmt::write(&mut text, format_args!("{message}"));
+    text.0
+}
+
+/// Takes so many bytes, and refuses the rest.
+struct BriefText(String);
+
+impl fmt::Write for BriefText {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = MAX_MESSAGE_BYTES - self.0.len().min(MAX_MESSAGE_BYTES);
+        if text.len() <= room {
+            self.0.push_str(text);
+            return Ok(());
+        }
+        self.0
+            .push_str(text.get(..text.floor_char_boundary(room)).unwrap_or_default());
+        self.0.push('…');
+        Err(fmt::Error)
+    }
+}
+
+impl EvalError {
+    /// A failure that `message` describes, of which the first 2 KiB are written: it may quote what
+    /// a user wrote. So it is to be what writes the message, not the message.
+    #[must_use]
+    #[cold]
+    pub fn failed(message: impl fmt::Display) -> Self {
+        Self::Failed(brief(message).into())
+    }
+
+    /// Something that ends the expression upstream, which `message` describes.
+    #[cold]
+    pub(crate) fn internal(message: impl fmt::Display) -> Self {
+        Self::Internal(brief(message).into())
+    }
+
+    /// No function of this name takes such values.
+    #[cold]
+    pub(crate) fn no_such_overload() -> Self {
+        Self::failed("no such overload")
+    }
+
+    /// No key or field of this name.
+    #[cold]
+    pub(crate) fn no_such_key(key: impl fmt::Display) -> Self {
+        Self::failed(format_args!("no such key: {key}"))
+    }
+
+    /// Whether `&&`, `||` and comprehensions may absorb it.
+    pub(crate) const fn is_absorbable(&self) -> bool {
+        matches!(self, Self::Failed(_) | Self::Unknown(_))
+    }
+}
+
+#[cfg(test)]
+mod tests;

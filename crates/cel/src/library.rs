@@ -27,7 +27,7 @@ use super::environment::{Functions, Version};
 use super::function::Overload;
 use super::regex::Regex;
 use super::types::Type;
-use crate::error::EvalError;
+use crate::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::Cost;
 use crate::program::Call;

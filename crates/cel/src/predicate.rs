@@ -5,7 +5,7 @@
 //!   -> All [ Text(request.user, Is [a]), Not(Element(request.groups, StartsWith x-)) ]
 //! ```
 
-use crate::error::CompileError;
+use crate::CompileError;
 use crate::go_format::text_literal;
 use crate::regex::Regex;
 use crate::syntax::{Expr, ExprKind, Literal, parse, written};

@@ -9,12 +9,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::environment::{Environment, Version};
-use crate::error::EvalError;
 use crate::function::{Cost, Overload};
-use crate::json;
 use crate::library::PreparedArgument;
 use crate::types::{ObjectType, Type};
 use crate::value::{Entries, Value};
+use crate::{EvalError, json};
 
 /// A compiled expression, ready to be evaluated by many at once.
 #[derive(Debug)]

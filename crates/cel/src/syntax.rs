@@ -9,7 +9,7 @@ mod lexer;
 mod parser;
 mod uses;
 
-use crate::error::CompileError;
+use crate::CompileError;
 use crate::go_format::text_literal;
 use uses::children;
 

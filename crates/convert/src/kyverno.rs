@@ -8,30 +8,33 @@
     clippy::indexing_slicing,
     reason = "what a JSON value has not is null when it is read, and only objects are written to"
 )]
-
 mod autogen;
 mod cluster_policy;
 mod expression;
-mod mutating;
 mod policy;
 mod suites;
 
-use autogen::Controllers;
-pub(crate) use cluster_policy::{Exceptions, convert as convert_cluster_policy, reference};
-use policy::KyvernoPolicy;
 use serde_json::{Value, json};
-pub(crate) use suites::suites;
-pub use suites::{TestSuite, TestSuites};
 
 use crate::conversion::{self, Conversion, on_one_line};
+use autogen::Controllers;
+use policy::{KyvernoPolicy, spec_path};
+use portcullis_cel::{PatchPath, made_objects, patch_paths, variable_uses};
+use portcullis_policy::admission::GroupVersionKind;
+use portcullis_policy::admission::apply::Schemas;
 use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
+use portcullis_policy::manifest;
+
+pub(crate) use cluster_policy::{Exceptions, convert as convert_cluster_policy, reference};
+pub(crate) use suites::suites;
+pub use suites::{TestSuite, TestSuites};
 
 /// Converts the object that `document` is, of the kind `kind` of `policies.kyverno.io`.
 pub(crate) fn convert(document: &Document, kind: &str) -> Conversion {
     match kind {
         "ValidatingPolicy" => convert_validating(document),
-        "MutatingPolicy" => mutating::convert(document),
+        "MutatingPolicy" => convert_mutating(document),
         _ => refused(document, kind),
     }
 }
@@ -57,8 +60,8 @@ pub(crate) fn refused(document: &Document, kind: &str) -> Conversion {
 
 // ValidatingPolicy to ValidatingAdmissionPolicy.
 
-/// The fields of a spec that are read, or have no effect at admission.
-const KNOWN: [&str; 10] = [
+/// The fields of its spec that are read, or have no effect at admission.
+const VALIDATING_FIELDS: [&str; 10] = [
     "matchConstraints",
     "matchConditions",
     "variables",
@@ -71,8 +74,8 @@ const KNOWN: [&str; 10] = [
     "webhookConfiguration",
 ];
 
-/// The fields that both kinds have.
-const SHARED: [&str; 5] = [
+/// The fields that a ValidatingAdmissionPolicy has too.
+const SHARED_BY_VALIDATING: [&str; 5] = [
     "matchConstraints",
     "matchConditions",
     "variables",
@@ -81,25 +84,30 @@ const SHARED: [&str; 5] = [
 ];
 
 pub(crate) fn convert_validating(document: &Document) -> Conversion {
-    let mut policy = KyvernoPolicy::read(document, &KNOWN);
+    let mut policy = KyvernoPolicy::read(document, &VALIDATING_FIELDS);
     autogen::adapt(&mut policy);
-    let mut objects = objects(&policy.name, &policy.spec).to_vec();
+    let mut objects = validating_objects(&policy.name, &policy.spec).to_vec();
     for controllers in Controllers::of(&policy.spec) {
         let spec = autogen::validating(&policy.spec, &controllers);
         let name = format!("{}-{}", policy.name, controllers.suffix());
-        objects.extend(self::objects(&name, &spec));
+        objects.extend(validating_objects(&name, &spec));
     }
     policy.made.objects = objects;
     policy.made
 }
 
-fn objects(name: &str, written: &Value) -> [Value; 2] {
-    let mut spec = json!({"failurePolicy": written["failurePolicy"].as_str().unwrap_or("Fail")});
-    for field in SHARED {
+/// Copies those of `fields` that are written.
+fn copy_fields(written: &Value, fields: &[&str], spec: &mut Value) {
+    for field in fields {
         if !written[field].is_null() {
             spec[field] = written[field].clone();
         }
     }
+}
+
+fn validating_objects(name: &str, written: &Value) -> [Value; 2] {
+    let mut spec = json!({"failurePolicy": written["failurePolicy"].as_str().unwrap_or("Fail")});
+    copy_fields(written, &SHARED_BY_VALIDATING, &mut spec);
     for validation in spec["validations"].as_array_mut().into_iter().flatten() {
         // A message has one line.
         let message = validation["message"].as_str().map(on_one_line);
@@ -120,6 +128,234 @@ fn objects(name: &str, written: &Value) -> [Value; 2] {
         spec,
         json!({"validationActions": actions}),
     )
+}
+
+// MutatingPolicy to MutatingAdmissionPolicy.
+
+/// The fields of its spec that are read, or have no effect at admission.
+const MUTATING_FIELDS: [&str; 9] = [
+    "matchConstraints",
+    "matchConditions",
+    "variables",
+    "mutations",
+    "failurePolicy",
+    "reinvocationPolicy",
+    "autogen",
+    "evaluation",
+    "webhookConfiguration",
+];
+
+/// The fields that a MutatingAdmissionPolicy has too.
+const SHARED_BY_MUTATING: [&str; 4] = ["matchConstraints", "matchConditions", "variables", "mutations"];
+
+fn convert_mutating(document: &Document) -> Conversion {
+    let mut policy = KyvernoPolicy::read(document, &MUTATING_FIELDS);
+    autogen::adapt(&mut policy);
+    refuse_shared_variables(&mut policy);
+    let spec = policy.spec.clone();
+    refuse_atomics(&mut policy, &spec);
+    refuse_patches(&mut policy, &spec, "write a policy for the kinds that have it");
+    let mut objects = mutating_objects(&policy.name, &spec).to_vec();
+    for controllers in Controllers::of(&spec) {
+        match autogen::mutating(&spec, &controllers) {
+            Ok(derived) => {
+                refuse_atomics(&mut policy, &derived);
+                refuse_patches(
+                    &mut policy,
+                    &derived,
+                    "set `autogen.podControllers.controllers` to `[]`",
+                );
+                let name = format!("{}-{}", policy.name, controllers.suffix());
+                objects.extend(mutating_objects(&name, &derived));
+            }
+            Err(index) => {
+                let path = spec_path(&["mutations"]).index(index);
+                let reason = "what Kyverno derives from it for what makes Pods cannot be applied: set \
+                              `autogen.podControllers.controllers` to `[]`";
+                policy.made.refuse(document, &path, reason);
+            }
+        }
+    }
+    policy.made.objects = objects;
+    policy.made
+}
+
+/// Kyverno evaluates a variable once for all mutations, Kubernetes once for each.
+fn refuse_shared_variables(policy: &mut KyvernoPolicy<'_>) {
+    if policy.spec["mutations"].as_array().map_or(0, Vec::len) < 2 {
+        return;
+    }
+    let variables = policy.spec["variables"].clone();
+    for (index, variable) in variables.as_array().into_iter().flatten().enumerate() {
+        let text = variable["expression"].as_str().unwrap_or_default();
+        if variable_uses(text, "object").is_ok_and(|uses| uses.is_empty()) {
+            continue;
+        }
+        let path = spec_path(&["variables"]).index(index);
+        let reason = "Kyverno evaluates it before the first mutation, Kubernetes before each, of an object that has \
+                      changed: write one mutation";
+        policy.made.refuse(policy.document, &path, reason);
+    }
+}
+
+/// Kyverno replaces an atomic field that a configuration names; Kubernetes refuses the configuration.
+fn refuse_atomics(policy: &mut KyvernoPolicy<'_>, spec: &Value) {
+    let kinds = kinds(spec);
+    for (index, mutation) in spec["mutations"].as_array().into_iter().flatten().enumerate() {
+        let Some(text) = mutation["applyConfiguration"]["expression"].as_str() else {
+            continue;
+        };
+        let path = spec_path(&["mutations"])
+            .index(index)
+            .field("applyConfiguration")
+            .field("expression");
+        for kind in &kinds {
+            if let Err(reason) = fits(text, kind) {
+                policy.made.refuse(policy.document, &path, reason);
+            }
+        }
+    }
+}
+
+/// Whether Kubernetes applies the configuration to objects of `kind`; none: one that is not known.
+fn fits(text: &str, kind: &Option<GroupVersionKind<'static>>) -> Result<(), String> {
+    let Some(kind) = kind else {
+        return Err(
+            "it is for resources whose types are not known here, and Kubernetes refuses to apply atomic fields"
+                .to_owned(),
+        );
+    };
+    for (name, fields) in made_objects(text).unwrap_or_default() {
+        let steps: Vec<&str> = name.split('.').skip(1).collect();
+        for field in &fields {
+            let path: Vec<&str> = steps.iter().copied().chain([field.as_str()]).collect();
+            match Schemas::builtin().is_atomic(kind, &path) {
+                Ok(Some(true)) => {
+                    return Err(format!(
+                        "Kubernetes refuses to apply `{}`, which is atomic: write a JSONPatch",
+                        path.join(".")
+                    ));
+                }
+                Ok(_) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What Kyverno's patch of an object adds that its type does not have, the API server drops; of an
+/// admission policy's own patch it ends the request. What is to be done is the `remedy`.
+fn refuse_patches(policy: &mut KyvernoPolicy<'_>, spec: &Value, remedy: &str) {
+    let mut kinds: Vec<_> = kinds(spec).into_iter().flatten().collect();
+    kinds.dedup();
+    for (index, mutation) in spec["mutations"].as_array().into_iter().flatten().enumerate() {
+        let text = mutation["jsonPatch"]["expression"].as_str().unwrap_or_default();
+        let at = spec_path(&["mutations"])
+            .index(index)
+            .field("jsonPatch")
+            .field("expression");
+        for path in patch_paths(text).unwrap_or_default() {
+            let lacking = kinds.iter().find(|kind| !may_have(kind, &path));
+            let who = match lacking {
+                Some(kind) => format!("a {}", kind.kind),
+                None if has_wildcard(spec) && !may_all_have(&path) => "each object".to_owned(),
+                None => continue,
+            };
+            let what = match path.is_whole {
+                true => format!("does not have `{}`", path.text),
+                false => "may not have where it is put, which is known only when it is evaluated".to_owned(),
+            };
+            let reason = format!(
+                "{who} {what}: what Kyverno adds there is dropped, and Kubernetes refuses every such object \
+                 with 500: {remedy}"
+            );
+            policy.made.refuse(policy.document, &at, reason);
+        }
+    }
+}
+
+fn has_wildcard(spec: &Value) -> bool {
+    let rules = spec["matchConstraints"]["resourceRules"].as_array();
+    let mut words = rules.into_iter().flatten().flat_map(|rule| {
+        let lists = ["apiGroups", "resources"].map(|field| rule[field].as_array());
+        lists.into_iter().flatten().flatten().filter_map(Value::as_str)
+    });
+    words.any(|word| word.split('/').any(|part| part == "*"))
+}
+
+/// The kinds that the rules match; none among them where there are some that are not built in.
+fn kinds(spec: &Value) -> Vec<Option<GroupVersionKind<'static>>> {
+    let rules = spec["matchConstraints"]["resourceRules"].as_array();
+    let texts = |rule: &Value, field: &str| -> Vec<String> {
+        let texts = rule[field].as_array().into_iter().flatten();
+        texts.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let mut kinds = Vec::new();
+    for rule in rules.into_iter().flatten() {
+        for group in texts(rule, "apiGroups") {
+            for version in texts(rule, "apiVersions") {
+                let version = if version == "*" { "v1" } else { version.as_str() };
+                kinds.extend(texts(rule, "resources").iter().map(|resource| {
+                    manifest::kind_of(&group, version, resource).map(|kind| {
+                        let kind = GroupVersionKind {
+                            group: group.clone().into(),
+                            version: version.to_owned().into(),
+                            kind: kind.into(),
+                        };
+                        kind.into_owned()
+                    })
+                }));
+            }
+        }
+    }
+    kinds
+}
+
+fn mutating_objects(name: &str, written: &Value) -> [Value; 2] {
+    let mut spec = json!({
+        "failurePolicy": written["failurePolicy"].as_str().unwrap_or("Fail"),
+        "reinvocationPolicy": written["reinvocationPolicy"].as_str().unwrap_or("Never"),
+    });
+    copy_fields(written, &SHARED_BY_MUTATING, &mut spec);
+    conversion::policy_and_binding("MutatingAdmissionPolicy", name, spec, json!({}))
+}
+
+// What JSON patches put where.
+
+/// A key that no struct has.
+const ANY_KEY: &str = "*";
+
+/// Whether objects of a built-in `kind` have what `path` names; what is not known of it may be any
+/// key.
+fn may_have(kind: &GroupVersionKind<'_>, path: &PatchPath) -> bool {
+    let mut steps = steps(path);
+    if !path.is_whole {
+        steps.pop();
+        steps.push(ANY_KEY.to_owned());
+    }
+    let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+    matches!(Schemas::builtin().is_atomic(kind, &steps), Ok(Some(_)))
+}
+
+/// Whether objects of every kind do: what is in their metadata.
+fn may_all_have(path: &PatchPath) -> bool {
+    let kind = GroupVersionKind {
+        group: "".into(),
+        version: "v1".into(),
+        kind: "ConfigMap".into(),
+    };
+    path.text.starts_with("/metadata/") && may_have(&kind, path)
+}
+
+/// The names of fields and keys; places in lists are left out.
+fn steps(path: &PatchPath) -> Vec<String> {
+    let is_place =
+        |step: &&str| *step == "-" || !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit());
+    let steps = path.text.split('/').skip(1).filter(|step| !is_place(step));
+    steps
+        .map(|step| step.replace("~1", "/").replace("~0", "~"))
+        .collect()
 }
 
 #[cfg(test)]

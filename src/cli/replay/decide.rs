@@ -8,10 +8,11 @@ use portcullis_cel::Program;
 use portcullis_cel::json::{Document, Node, patch};
 use portcullis_policy::admission::exceptions::NotExcused;
 use portcullis_policy::admission::matching::Mismatch;
-use portcullis_policy::admission::may_read;
-use portcullis_policy::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep};
+use portcullis_policy::admission::run::{MatchFinding, PolicyExpression, Recorder, TraceStep};
 use portcullis_policy::admission::webhook::{Call, WebhookAnswer};
-use portcullis_policy::admission::{Chain, GrantReview, Outcome, Phase, Progress, Request, RunOptions};
+use portcullis_policy::admission::{
+    Chain, GrantReview, Outcome, Phase, Progress, Request, RunOptions, may_read,
+};
 use portcullis_policy::api::{AdmissionReview, SubjectAccessReview};
 use portcullis_policy::authorization::{Authorization, PolicySet};
 use portcullis_policy::explain::LoadedPolicies;

@@ -14,7 +14,7 @@ use portcullis_cel::{EvalError, Value};
 use portcullis_policy::admission::ValidationAction;
 use portcullis_policy::admission::exceptions::NotExcused;
 use portcullis_policy::admission::matching::Mismatch;
-use portcullis_policy::admission::trace::{
+use portcullis_policy::admission::run::{
     BindingDecision, LastRead, MatchFinding, PolicyExpression, Recorder, TraceStep,
 };
 use portcullis_policy::admission::validating::ValidationDecision;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::held::LatestVersion;
 use super::listing::{ListEvidence, Listing};
-use super::state::{Doubt, KindObjects, StaleSince, Store, StoredKinds, SyncProgress};
+use super::views::{Doubt, KindObjects, StaleSince, Store, StoredKinds, SyncProgress};
 use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
 use crate::cluster::weight::LeftOutObjects;

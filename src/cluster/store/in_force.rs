@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::definition::SchemaState;
 use super::held::{HeldObject, LatestVersion};
-use super::state::{Store, StoredKinds};
+use super::views::{Store, StoredKinds};
 use crate::cluster::condition::{InForceCondition, NotedCondition};
 use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::definition::{MAX_DEFINITIONS, ReadDefinition};
 use super::held::ReadObject;
-use super::state::{Doubt, Store, StoredKinds, SyncProgress};
+use super::views::{Doubt, Store, StoredKinds, SyncProgress};
 use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
 use crate::cluster::object::ReceivedObject;
 use crate::cluster::weight::{LeftOutObjects, LeftOutReason, log_new_left_out};

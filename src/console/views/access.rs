@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use askama::Template;
 
-use super::parameters::{ClusterChoice, Paging};
+use super::clusters::ClusterChoice;
+
 use crate::console::page::{Page, PageFrame, Representation, ViewError};
-use crate::console::query::ViewQuery;
+use crate::console::query::{Paging, ViewQuery};
 use crate::console::{ViewContext, ViewRequest};
 use portcullis_policy::authorization::{Grantee, Permission, PolicySet, SubjectKind, Within};
 use portcullis_policy::explain::unknown_rbac;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use similar::{Algorithm, ChangeTag, TextDiff};
 
 use crate::console::page::{Page, PageFrame, ViewError};
-use crate::console::views::parameters::ClusterChoice;
+use crate::console::views::clusters::ClusterChoice;
 use crate::console::{RevisionInForce, together};
 use crate::console::{ViewContext, ViewRequest};
 use crate::identity::certificates::rfc3339;

@@ -1,15 +1,20 @@
-//! `/clusters`: the clusters that the gateway answers, and the objects that it watches there.
+//! How the gateway and its clusters are: `/status`, the few words that stand on every page, and `/clusters`,
+//! the clusters that the gateway answers and the objects that it watches there; and which cluster a view
+//! is about.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
 use askama::Template;
 use serde::Serialize;
 
-use super::parameters::Paging;
-use crate::config::Config;
-use crate::console::page::{Page, PageFrame, ViewError};
+use crate::config::{Config, DEFAULT_CLUSTER};
+use crate::console::page::{GatewayStatus, Page, PageFrame, ViewError};
+use crate::console::query::{Paging, ViewQuery};
 use crate::console::{ViewContext, ViewRequest};
-use crate::state::{Origin, SourceStatus};
+use crate::identity::certificates::rfc3339;
+use crate::state::{Origin, ReloadFailure, SourceStatus};
+use portcullis_policy::field::Faults;
 
 /// The most faults of one cluster that are shown.
 const MAX_FAULTS: usize = 50;
@@ -66,6 +71,77 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     Page::of(request.representation, &ClustersReport { clusters: &rows }, &page)
 }
 
+/// The clusters of which something can be asked, and the one that is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClusterChoice {
+    /// By name; never empty.
+    pub(crate) names: Vec<String>,
+    pub(crate) chosen: String,
+}
+
+impl ClusterChoice {
+    /// That of `cluster` in `query`, or else the default one.
+    ///
+    /// # Errors
+    ///
+    /// There is no such cluster.
+    pub(crate) fn new(context: &ViewContext<'_>, query: &ViewQuery) -> Result<Self, ViewError> {
+        let asked = query.one("cluster")?;
+        if let Some(only) = context.visible.only() {
+            return Self::among([only.to_owned()].into(), asked);
+        }
+        let (snapshot, config) = (context.snapshot, &context.snapshot.config);
+        let callers = config.callers.iter().map(|caller| caller.cluster.clone());
+        let watched = config.clusters.iter().map(|entry| entry.name.clone());
+        let with_policies = snapshot.policies.clusters.keys().cloned();
+        let names = callers.chain(watched).chain(with_policies).collect();
+        Self::among(names, asked)
+    }
+
+    fn among(mut names: BTreeSet<String>, asked: Option<&str>) -> Result<Self, ViewError> {
+        if names.is_empty() {
+            names.insert(DEFAULT_CLUSTER.to_owned());
+        }
+        let chosen = match asked {
+            Some(asked) if names.contains(asked) => asked.to_owned(),
+            Some(asked) => {
+                let known: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+                let known = known.join(", ");
+                let message = format!("there is no cluster `{asked}`: there are {known}");
+                return Err(ViewError::Invalid(message));
+            }
+            None if names.contains(DEFAULT_CLUSTER) => DEFAULT_CLUSTER.to_owned(),
+            None => names.first().cloned().unwrap_or_default(),
+        };
+        Ok(Self {
+            names: names.into_iter().collect(),
+            chosen,
+        })
+    }
+
+    /// Whether there is something to choose.
+    pub(crate) fn is_any(&self) -> bool {
+        self.names.len() > 1
+    }
+}
+
+/// The header alone, for pages that are open.
+#[derive(Template)]
+#[template(path = "status.html")]
+struct StatusFragment {
+    status: GatewayStatus,
+}
+
+/// `/status`: as JSON, or as the part of a page.
+pub(crate) fn status(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
+    request.query.only(&[])?;
+    let status = GatewayStatus::new(context);
+    let fragment = StatusFragment {
+        status: status.clone(),
+    };
+    Page::of(request.representation, &status, &fragment)
+}
+
 fn rows(config: &Config, statuses: &[SourceStatus]) -> Vec<ClusterRow> {
     let mut callers: BTreeMap<&str, usize> = BTreeMap::new();
     for caller in &config.callers {
@@ -82,6 +158,68 @@ fn rows(config: &Config, statuses: &[SourceStatus]) -> Vec<ClusterRow> {
         watched: watched.get(name).map(|status| (*status).into()),
     };
     names.into_iter().map(row).collect()
+}
+
+// === impl ViewContext ===
+
+impl ViewContext<'_> {
+    /// The frame of a page with this title.
+    pub(crate) fn frame(&self, title: impl Into<String>, request: &ViewRequest) -> PageFrame {
+        PageFrame::new(title, &request.path, &self.snapshot.revision).with(GatewayStatus::new(self))
+    }
+}
+
+// === impl GatewayStatus ===
+
+impl GatewayStatus {
+    pub(crate) fn new(context: &ViewContext<'_>) -> Self {
+        let failure = context.state.last_failure();
+        let clusters = visible_clusters(context);
+        let sees_all = context.visible.only().is_none();
+        let at = |time: SystemTime| sees_all.then(|| rfc3339(time));
+        Self {
+            revision: context.snapshot.revision.to_string(),
+            since: at(context.console.since()),
+            failed_at: failure.as_ref().and_then(|failure| at(failure.at)),
+            errors: visible_faults(context, failure.as_ref(), &clusters)
+                .map(Faults::len)
+                .sum(),
+            clusters: clusters.len(),
+            clusters_behind: clusters.iter().filter(|cluster| is_behind(cluster)).count(),
+        }
+    }
+}
+
+/// Whether objects of the cluster may be other ones than those that its API server has.
+fn is_behind(cluster: &SourceStatus) -> bool {
+    cluster.origin != Origin::Live || !cluster.doubts.is_empty() || !cluster.outdated.is_empty()
+}
+
+/// The watched clusters that are shown.
+pub(crate) fn visible_clusters(context: &ViewContext<'_>) -> Vec<SourceStatus> {
+    let mut clusters = context.state.source().status();
+    clusters.retain(|status| context.visible.contains(&status.cluster));
+    clusters
+}
+
+/// What is wrong with files and with objects of `clusters`. Errors of files that hold for all may
+/// name another cluster's, so only those who see every cluster are shown them.
+pub(crate) fn visible_faults<'f>(
+    context: &ViewContext<'f>,
+    failure: Option<&'f ReloadFailure>,
+    clusters: &'f [SourceStatus],
+) -> impl Iterator<Item = &'f Faults> {
+    let visible = context.visible;
+    let of_all = failure.filter(|_| visible.only().is_none());
+    let of_all = of_all.into_iter().map(|failure| &*failure.faults);
+    let refused = Some(&*context.snapshot.held_objects).filter(|_| visible.only().is_none());
+    let held_back = context.snapshot.held_back.iter();
+    let held_back = held_back.filter(move |(cluster, _)| visible.contains(cluster));
+    let of_clusters = clusters.iter().flat_map(|status| &status.faults);
+    of_all
+        .chain(refused)
+        .chain(held_back.map(|(_, faults)| faults))
+        .chain(of_clusters)
 }
 
 // === impl WatchedCluster ===
@@ -112,12 +250,13 @@ impl From<&SourceStatus> for WatchedCluster {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::config;
+    use crate::console::VisibleClusters;
+    use crate::console::tests::fixtures::TestConsole;
     use crate::state::LeftOutCounts;
     use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
+    use std::path::Path;
 
     #[test]
     fn clusters_of_callers_and_those_that_are_watched_are_listed() {
@@ -162,5 +301,63 @@ mod tests {
                 "east: Invalid value: not so"
             ]
         );
+    }
+
+    #[test]
+    fn every_page_says_how_the_gateway_is_doing() {
+        let console = TestConsole::of("");
+        for url in [
+            "/",
+            "/live",
+            "/who-can",
+            "/what-can",
+            "/what-if",
+            "/policies",
+            "/webhooks",
+            "/clusters",
+        ] {
+            let page = console.html(url).unwrap();
+            assert!(
+                page.contains("Healthy") && page.contains("0 errors"),
+                "{url}: {page}"
+            );
+            assert!(page.contains("put in force"), "{url}: {page}");
+        }
+        let part = console.html("/status").unwrap();
+        assert!(part.starts_with("<p class=\"status\" id=\"status\""), "{part}");
+        let status = console.json("/status").unwrap();
+        assert_eq!((&status["errors"], &status["clusters"]), (&0.into(), &0.into()));
+    }
+
+    #[test]
+    fn who_sees_one_cluster_is_told_of_that_one() {
+        let manifests = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n";
+        let console = TestConsole::of_clusters("", &[("east", manifests), ("west", manifests)]);
+        let console = console.seeing(VisibleClusters::One("east".into()));
+        let status = console.json("/status").unwrap();
+        assert!(status["since"].is_null(), "{status}");
+        assert!(console.html("/").unwrap().contains("Healthy"));
+    }
+
+    #[test]
+    fn the_default_cluster_is_asked_about_unless_another_is_named() {
+        let names =
+            |names: &[&str]| -> BTreeSet<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+        for (known, asked, chosen) in [
+            (&[][..], None, Some("default")),
+            (&["default", "east"], None, Some("default")),
+            (&["west", "east"], None, Some("east")),
+            (&["west", "east"], Some("west"), Some("west")),
+            (&["default"], Some("west"), None),
+        ] {
+            let choice = ClusterChoice::among(names(known), asked);
+            assert_eq!(
+                choice.ok().map(|choice| choice.chosen).as_deref(),
+                chosen,
+                "{known:?} {asked:?}"
+            );
+        }
+        let error = ClusterChoice::among(names(&["a", "b"]), Some("<b>")).unwrap_err();
+        assert_eq!(error.to_string(), "there is no cluster `<b>`: there are `a`, `b`");
     }
 }

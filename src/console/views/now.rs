@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::config::Endpoint;
 use crate::console::history::{EndpointInterval, Interval, MetricsHistory};
 use crate::console::page::{Page, PageFrame, ViewError};
-use crate::console::status::{visible_clusters, visible_faults};
+use crate::console::views::clusters::{visible_clusters, visible_faults};
 use crate::console::{ViewContext, ViewRequest};
 use crate::identity::certificates::{NOTICE, rfc3339};
 use crate::state::{Change, Origin, ReloadFailure, SourceStatus};

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use askama::Template;
 use serde::Serialize;
 
-use super::parameters::{ClusterChoice, Paging};
+use super::clusters::ClusterChoice;
 use crate::console::page::{Page, PageFrame, ViewError};
+use crate::console::query::Paging;
 use crate::console::{ViewContext, ViewRequest};
 use crate::state::Snapshot;
 use crate::telemetry::metrics::PolicyCounts;

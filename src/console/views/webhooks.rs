@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use askama::Template;
 use serde::Serialize;
 
-use super::parameters::{ClusterChoice, Paging};
+use super::clusters::ClusterChoice;
 use crate::console::page::{Page, PageFrame, ViewError};
+use crate::console::query::Paging;
 use crate::console::{ViewContext, ViewRequest};
 use crate::telemetry::metrics::WebhookCounts;
 use portcullis_policy::admission::webhook::{Webhook, WebhookTarget};

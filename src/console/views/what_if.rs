@@ -14,7 +14,7 @@ pub(crate) use request::DecisionView;
 use request::RequestForm;
 use serde::Serialize;
 
-use super::parameters::ClusterChoice;
+use super::clusters::ClusterChoice;
 use crate::console::page::{Page, PageFrame, Representation, ViewError};
 use crate::console::query::ViewQuery;
 use crate::console::{ViewContext, ViewRequest};

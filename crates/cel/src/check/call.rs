@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::{CheckedExpr, Checker};
 use crate::cost::{Budget, Exhaustion};
 use crate::environment::Version;
-use crate::error::{CompileError, brief};
 use crate::function::{Cost, Overload};
 use crate::library::PreparedArgument;
 use crate::program::{Activation, Attribute, AttributeBase, Call, InSet, PlanNode, Program};
@@ -13,7 +12,7 @@ use crate::regex::{CompileFault, Regex, RegexUse};
 use crate::syntax::{Expr, ExprKind, ItemExpr, Literal};
 use crate::types::Type;
 use crate::value::{Entries, Key, List, Value, exact_int};
-use crate::{library, regex};
+use crate::{CompileError, brief, library, regex};
 
 /// Functions of one constant that are worked out when they are compiled, and
 /// so cost nothing (cel-go `overloads.IsTypeConversionFunction`).

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::unify::unwrap_optional;
 use super::{CheckedExpr, Checker};
-use crate::error::CompileError;
+use crate::CompileError;
 use crate::program::{
     Attribute, AttributeBase, ListNode, MapEntry, ObjectField, ObjectNode, PlanNode, Qualifier, QualifierKey,
 };

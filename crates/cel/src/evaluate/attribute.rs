@@ -1,10 +1,9 @@
 //! Variables and field selections: `a.b[c].?d`, `has(a.b)`, `c ? a : b`.
 
 use super::Evaluation;
-use crate::error::EvalError;
-use crate::json;
 use crate::program::{Attribute, AttributeBase, FoldKind, PlanNode, Qualifier, QualifierKey, Variable};
 use crate::value::{List, Map, Opaque, Value, exact_int};
+use crate::{EvalError, json};
 
 impl<'a> Evaluation<'_, 'a> {
     /// The attribute's value. It costs one unit besides its selections, but for

@@ -1,13 +1,12 @@
 //! Calls of functions, `&&` and `||`, `==` and `!=`.
 
 use super::Evaluation;
-use crate::cost;
 use crate::cost::STEPS_PER_NODE;
 use crate::environment::Version;
-use crate::error::EvalError;
 use crate::function::{Cost, Overload};
 use crate::program::{Call, InSet, PlanNode};
 use crate::value::{Opaque, Value, equal, is_incomparable};
+use crate::{EvalError, cost};
 
 /// Stands for an argument or result that failed: it counts 1.
 const FAILED: Value<'static> = Value::Null;

@@ -6,12 +6,11 @@
 
 use super::call::{not_a_list, of_trait, of_types};
 use super::{DeferredCost, Evaluation};
-use crate::cost;
 use crate::cost::STEPS_PER_NODE;
-use crate::error::EvalError;
 use crate::library::lists;
 use crate::program::{Fold, FoldKind, put_at};
 use crate::value::{Entries, Key, List, Value};
+use crate::{EvalError, cost};
 
 /// Reading the accumulator.
 const ACCUMULATOR: u64 = 1;

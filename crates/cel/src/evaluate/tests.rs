@@ -5,15 +5,15 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::Evaluation;
-use crate::cost::PER_EXPRESSION;
-use crate::cost::{Budget, FREE_STEPS, MAX_EVALUATION_BYTES, STEPS_BETWEEN_DEADLINE_CHECKS, STEPS_PER_UNIT};
+use crate::cost::{
+    Budget, FREE_STEPS, MAX_EVALUATION_BYTES, PER_EXPRESSION, STEPS_BETWEEN_DEADLINE_CHECKS, STEPS_PER_UNIT,
+};
 use crate::environment::{Environment, Version};
-use crate::error::EvalError;
 use crate::function::Overload;
 use crate::program::{Activation, Call, PlanNode};
 use crate::types::Type;
 use crate::value::{Bytes, Duration, Entries, Key, Text, Value};
-use crate::{AccessAnswer, AccessQuestion, AuthorizeAccess, library};
+use crate::{AccessAnswer, AccessQuestion, AuthorizeAccess, EvalError, library};
 
 /// As much text as a review may bring, and as many items.
 const TEXT: usize = 3 << 20;

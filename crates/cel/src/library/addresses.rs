@@ -5,14 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::standard::{Computed, mismatched};
 use super::strings::first_size;
-use crate::cost;
-use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{Apply, Cost, Overload};
 use crate::go_format::Quoted;
 use crate::program::Call;
 use crate::types::Type::{self, Bool, Int, String as Str};
 use crate::value::{Opaque, Text, Value};
+use crate::{EvalError, cost};
 
 /// The type of an address.
 pub(crate) const IP: Type = Type::Opaque("net.IP");

@@ -2,14 +2,13 @@
 //! `common/stdlib/standard.go`).
 
 use super::standard::{Computed, mismatched};
-use crate::cost;
-use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{A, Apply, Cost, Overload};
 use crate::program::Call;
 use crate::types::Type;
 use crate::types::Type::{Bytes as BytesType, Double, Duration, Int, String as Str, Timestamp, Uint};
 use crate::value::{Bytes, List, Text, Value};
+use crate::{EvalError, cost};
 
 pub(crate) fn functions() -> Vec<Overload> {
     let listed = Type::list(A);

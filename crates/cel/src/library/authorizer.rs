@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use super::formats;
 use super::standard::{Computed, mismatched};
-use crate::cost;
-use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{Apply, Cost, Overload};
 use crate::program::Call;
 use crate::types::Type::{self, Bool, String as Str};
 use crate::value::{Opaque, Text, Value};
+use crate::{EvalError, cost};
 
 /// Answers whether somebody may do something: the caller's own authorization.
 ///

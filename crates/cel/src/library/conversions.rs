@@ -8,8 +8,6 @@ use std::sync::Arc;
 
 use super::arithmetic::{integer, timestamp, unsigned};
 use super::standard::{Computed, mismatched};
-use crate::cost;
-use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{A, Apply, Cost, Overload};
 use crate::program::Call;
@@ -18,6 +16,7 @@ use crate::types::Type::{
     Bool, Bytes as BytesType, Double, Duration, Dyn, Int, String as Str, Timestamp, Uint,
 };
 use crate::value::{Bytes, Text, Value};
+use crate::{EvalError, cost};
 
 pub(crate) fn functions() -> Vec<Overload> {
     let to = |id, name, from: Type, of: Type, apply: Apply| Overload::global(id, name, [from], of, apply);

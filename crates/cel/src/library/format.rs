@@ -4,7 +4,7 @@
 use super::TextWriter;
 use super::conversions::shortest;
 use super::standard::{Computed, mismatched};
-use crate::error::EvalError;
+use crate::EvalError;
 use crate::evaluate::Evaluation;
 use crate::go_format::Quoted;
 use crate::program::Call;

@@ -3,17 +3,15 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::TextWriter;
 use super::standard::{Computed, mismatched};
-use super::urls;
-use crate::cost;
-use crate::error::EvalError;
+use super::{TextWriter, urls};
 use crate::evaluate::Evaluation;
 use crate::function::{Cost, Overload};
 use crate::program::Call;
 use crate::regex::Regex;
 use crate::types::Type::{self, String as Str};
 use crate::value::{Opaque, Text, Timestamp, UrlValue, Value};
+use crate::{EvalError, cost};
 
 /// The type of a format.
 pub(crate) const FORMAT: Type = Type::Opaque("kubernetes.NamedFormat");

@@ -4,9 +4,9 @@
 use std::cmp::Ordering;
 
 use super::standard::{Computed, mismatched};
+use crate::EvalError;
 use crate::cost::{self, STEPS_PER_NODE};
 use crate::environment::Version;
-use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{A, Apply, Cost, Overload};
 use crate::program::Call;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::standard::{Computed, mismatched};
-use crate::error::EvalError;
+use crate::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{A, Overload};
 use crate::program::Call;

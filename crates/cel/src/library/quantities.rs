@@ -5,13 +5,12 @@ use std::sync::Arc;
 use super::comparisons;
 use super::standard::{Computed, mismatched};
 use super::strings::first_size;
-use crate::cost;
-use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{Cost, Overload};
 use crate::program::Call;
 use crate::types::Type::{self, Bool, Double, Int, String as Str};
 use crate::value::{Opaque, Quantity, Value};
+use crate::{EvalError, cost};
 
 /// The type of an amount.
 pub(crate) const QUANTITY: Type = Type::Opaque("kubernetes.Quantity");

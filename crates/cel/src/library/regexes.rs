@@ -2,14 +2,13 @@
 
 use super::PreparedArgument;
 use super::standard::{Computed, mismatched};
-use crate::cost;
-use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{Cost, Overload};
 use crate::program::Call;
 use crate::regex::{self, CompileFault, Meter, Regex, RegexError, StoppedError};
 use crate::types::Type::{self, Int, String as Str};
 use crate::value::Value;
+use crate::{EvalError, cost};
 
 /// The longest pattern that is not constant. Upstream has no bound.
 const MAX_PATTERN_BYTES: usize = 64 << 10;

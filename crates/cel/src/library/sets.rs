@@ -1,13 +1,12 @@
 //! Lists as sets (cel-go `ext/sets.go`).
 
 use super::standard::Computed;
-use crate::cost;
-use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{A, Apply, Cost, Overload};
 use crate::program::Call;
 use crate::types::Type;
 use crate::value::{List, Value};
+use crate::{EvalError, cost};
 
 pub(crate) fn functions() -> Vec<Overload> {
     let once = Cost::OfOverload(|arguments, _| 1 + compared(arguments));

@@ -5,15 +5,14 @@ use std::cmp::Ordering;
 
 use super::regexes::with_pattern;
 use super::{arithmetic, conversions};
-use crate::cost;
 use crate::environment::Version;
-use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{A, Apply, B, Cost, Overload};
 use crate::program::Call;
 use crate::types::Type;
 use crate::types::Type::{Bool, Bytes as BytesType, Double, Duration, Int, String as Str, Timestamp, Uint};
 use crate::value::{Map, Value, compare, steps_of_order};
+use crate::{EvalError, cost};
 
 pub(crate) type Computed<'a> = Result<Value<'a>, EvalError>;
 

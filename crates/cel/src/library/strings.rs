@@ -3,14 +3,13 @@
 
 use super::TextWriter;
 use super::standard::{Computed, mismatched};
-use crate::cost;
 use crate::environment::Version;
-use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{Cost, Overload};
 use crate::program::Call;
 use crate::types::Type::{self, Int, String as Str};
 use crate::value::{Text, Value};
+use crate::{EvalError, cost};
 
 pub(crate) fn functions() -> Vec<Overload> {
     let traversed = Cost::OfFunction(|arguments, _| first_size(arguments, cost::traverse));

@@ -3,7 +3,7 @@
 use std::num::IntErrorKind;
 
 use super::standard::{Computed, mismatched};
-use crate::error::EvalError;
+use crate::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{Apply, Overload};
 use crate::go_format::Quoted;

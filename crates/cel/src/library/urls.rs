@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use super::standard::{Computed, mismatched};
 use super::strings::first_size;
-use crate::cost;
-use crate::error::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{Apply, Cost, Overload};
 use crate::program::Call;
 use crate::types::Type::{self, Bool, String as Str};
 use crate::value::{Entries, Key, Opaque, Text, UrlValue, Value};
+use crate::{EvalError, cost};
 
 /// The type of a URL.
 pub(crate) const URL: Type = Type::Opaque("kubernetes.URL");

@@ -5,7 +5,7 @@ use super::{
     EntryExpr, Expr, ExprKind, FieldExpr, ItemExpr, Literal, MAX_DEPTH, MAX_LENGTH, MAX_NESTING, RESERVED,
     position,
 };
-use crate::error::CompileError;
+use crate::CompileError;
 
 /// Parses an expression.
 pub(crate) fn parse(text: &str) -> Result<Expr, CompileError> {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::lexer::{Lexer, Token};
 use super::parser::parse;
 use super::{Expr, ExprKind, Literal, position};
-use crate::error::CompileError;
+use crate::CompileError;
 
 /// One use of a variable, with the fields that are selected from it.
 #[derive(Debug, Clone, PartialEq, Eq)]

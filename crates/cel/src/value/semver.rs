@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use crate::error::brief;
+use crate::brief;
 use crate::go_format::Quoted;
 
 /// A version.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::error::brief;
+use crate::brief;
 use crate::go_format::{Quoted, write_quoted_within};
 
 /// A URL.

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::matching::{Equivalents, Index, Mismatch};
-use super::policy::{Applicability, PolicyBinding};
-use super::trace::{MatchFinding, Recorder, TraceStep};
+use super::run::{MatchFinding, Recorder, TraceStep};
 use super::webhook::{Webhook, WebhookConfiguration};
-use super::{MutatingPolicy, Request, ValidatingPolicy};
+use super::{Applicability, MutatingPolicy, PolicyBinding, Request, ValidatingPolicy};
 use crate::model::CauseKind;
 
 /// Policies of one kind with their bindings, static ones first, then by name

@@ -13,8 +13,8 @@ mod matcher;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::CompiledMatchCondition;
 use super::matching::Constraints;
-use super::policy::CompiledMatchCondition;
 use crate::authorization::Subject;
 use crate::model::Time;
 

@@ -13,8 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::candidates::BoundPolicy;
-use super::policy::{FailurePolicy, PolicyBinding};
-use super::{GroupVersionResource, MutatingPolicy, Operation, Request};
+use super::{FailurePolicy, GroupVersionResource, MutatingPolicy, Operation, PolicyBinding, Request};
 use portcullis_cel::json::Node;
 
 /// The annotation of a pod that a kubelet runs from a file: it is there already.

@@ -10,10 +10,8 @@
 
 use super::matching::{Constraints, MatchError, MatchSubject, MatchedResource, Mismatch};
 use super::parameters::CollectedParameters;
-use super::policy::{Applicability, PolicyBinding};
-use super::run::{RunContext, RunOptions};
-use super::trace::{MatchFinding, TraceStep};
-use super::{AdmissionSet, ParamFault};
+use super::run::{MatchFinding, RunContext, RunOptions, TraceStep};
+use super::{AdmissionSet, Applicability, ParamFault, PolicyBinding};
 use crate::model::{CauseKind, PolicyResult};
 use portcullis_cel::json::Node;
 

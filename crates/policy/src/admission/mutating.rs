@@ -7,12 +7,11 @@ mod dispatcher;
 
 use std::sync::Arc;
 
+use super::Applicability;
 use super::apply::{self, DecodeMode};
 use super::changes::{self, ChangeError, ChangedObject};
 use super::environment::{Expression, ExpressionEnvironment};
-use super::policy::Applicability;
-use super::run::RunContext;
-use super::trace::PolicyExpression;
+use super::run::{PolicyExpression, RunContext};
 use super::variables::{ExpressionResult, Inputs, MatchConditions};
 use super::webhook::Reinvocation;
 use crate::model::Deadline;

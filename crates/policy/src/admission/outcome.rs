@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::changes::ChangeError;
-use super::denial::{Denial, StatusCause, StatusDetails};
 use super::exceptions::ExcusedDenials;
 use super::webhook::{Call, Webhook, WebhookResult};
-use super::{GroupVersionResource, Request};
+use super::{Denial, GroupVersionResource, Request, StatusCause, StatusDetails};
 use crate::authorization::Shadow;
 use crate::model::{Attributes, Cause, CauseKind, PolicyResult, StatusReason};
 

@@ -22,8 +22,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::outcome::MissingGrants;
-use super::run::{GrantReview, RunContext};
-use super::trace::{MatchFinding, PolicyExpression, TraceStep};
+use super::run::{GrantReview, MatchFinding, PolicyExpression, RunContext, TraceStep};
 use super::variables::{ExpressionResult, Inputs, MatchConditions, RequestView};
 use super::{AdmissionSet, Operation, Outcome, PolicyEvaluation, Request, outcome};
 use crate::authorization::condition::ConditionsResult;

@@ -13,10 +13,9 @@ use super::environment::{
     REQUEST_RESOURCE,
 };
 use super::matching::{Equivalents, MatchPolicy, MatchRule, RuleTarget};
-use super::policy::{CompiledMatchCondition, FailurePolicy};
 use super::variables::{UserView, optional};
 use super::webhook::Webhook;
-use super::{CONNECT_VERBS, GroupVersionResource, Operation, Phase};
+use super::{CONNECT_VERBS, CompiledMatchCondition, FailurePolicy, GroupVersionResource, Operation, Phase};
 use crate::authorization::AdmissionCoverage;
 use crate::authorization::matching::is_known_cluster_scoped;
 use crate::model::{

@@ -11,11 +11,13 @@ use super::matching::{
     MatchSubject, MissingNamespace, Namespaces,
 };
 use super::parameters::{ParamKind, UnknownObjects};
-use super::policy::{Applicability, FailurePolicy, PolicyBinding};
 use super::validating::Validation;
 use super::variables::NamespaceObject;
 use super::webhook::{Webhook, WebhookConfiguration};
-use super::{ExpressionEnvironment, MutatingPolicy, Operation, Parameters, Phase, Request, ValidatingPolicy};
+use super::{
+    Applicability, ExpressionEnvironment, FailurePolicy, MutatingPolicy, Operation, Parameters, Phase,
+    PolicyBinding, Request, ValidatingPolicy,
+};
 use crate::model::{CauseKind, Time};
 use portcullis_cel::Version;
 use portcullis_cel::json::{Document, Node, ObjectWriter};

@@ -8,10 +8,10 @@ mod dispatcher;
 use std::collections::BTreeMap;
 
 use super::environment::{Expression, ExpressionEnvironment};
-use super::policy::{Applicability, FailurePolicy, PolicyBinding};
-use super::trace::PolicyExpression;
+use super::run::PolicyExpression;
 use super::variables::{ExpressionResult, Inputs, MatchConditions, NamespaceObject, RequestView};
 use super::webhook::WebhookReply;
+use super::{Applicability, FailurePolicy, PolicyBinding};
 use crate::model::{Deadline, StatusReason, truncate};
 use portcullis_cel::json::{ObjectWriter, write_string};
 use portcullis_cel::{Budget, EvalError, Value, cost};

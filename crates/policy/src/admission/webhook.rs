@@ -12,10 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::changes::ChangedObject;
-use super::denial::Denial;
 use super::matching::Constraints;
-use super::policy::{CompiledMatchCondition, FailurePolicy};
-use super::{GroupVersionKind, GroupVersionResource};
+use super::{CompiledMatchCondition, Denial, FailurePolicy, GroupVersionKind, GroupVersionResource};
 
 /// A ValidatingWebhookConfiguration or MutatingWebhookConfiguration.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! request that names everything.
 //!
 //! ```text
-//! OpenRequest ──▶ grants: rules of bindings and Allow policies that may allow it
+//! OpenRequest ──▶ query: rules of bindings and Allow policies that may allow it
 //!                    │  each: the requests that it allows (examples stand for all of them)
 //!                    ▼
 //!                 denies: which of these each Deny touches and no Limit holds, and whom that hits
@@ -16,7 +16,6 @@
 //! A Deny policy may touch a request that leaves something open; a Limit is one that touches
 //! whatever none of its rules holds.
 
-pub(crate) mod grants;
 pub(crate) mod query;
 mod requests;
 mod subject_scope;

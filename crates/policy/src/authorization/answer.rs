@@ -8,8 +8,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::access_request::AccessGrant;
-use super::rule_match::Criterion;
-use super::{AccessRequest, AuthorizationPolicy, Binding, Effect, Mode, RoleKind, Subject, SubjectKind};
+use super::{
+    AccessRequest, AuthorizationPolicy, Binding, Criterion, Effect, Mode, RoleKind, Subject, SubjectKind,
+};
 use crate::model::{Cause, CauseKind, Decision, PolicyResult, cut};
 use portcullis_cel::write_quoted;
 

@@ -5,15 +5,24 @@
 //! frequent words of Kubernetes are numbers too. A RoleBinding takes about a hundred bytes,
 //! where its tree takes thirty times as many.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Document, Entry, Node, Value};
+use crate::field::{FieldPath, Place};
 
 /// A document without columns and the layout of its texts: it says the same, on the same lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedDocument {
     file: Option<Arc<str>>,
     bytes: Box<[u8]>,
+}
+
+/// A document, packed where there may be very many of its kind and no expressions in it.
+#[derive(Debug, Clone)]
+pub(crate) enum KeptDocument {
+    Whole(Box<Document>),
+    Packed(PackedDocument),
 }
 
 /// Words that stand in many objects, as numbers. They are never written to a disk.
@@ -88,6 +97,21 @@ impl PackedDocument {
 }
 
 // === packing ===
+
+impl KeptDocument {
+    /// The document, unpacked where it is packed.
+    pub(crate) fn get(&self) -> Cow<'_, Document> {
+        match self {
+            Self::Whole(document) => Cow::Borrowed(document),
+            Self::Packed(packed) => Cow::Owned(packed.unpack()),
+        }
+    }
+
+    /// As [`Document::place`].
+    pub(crate) fn place(&self, path: FieldPath) -> Place {
+        self.get().place(path)
+    }
+}
 
 /// Recursion is bounded by [`MAX_DEPTH`](super::MAX_DEPTH).
 fn pack(node: &Node, into: &mut Vec<u8>) {

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::object_set::SetDifference;
-use super::source::Options;
+use super::object_set::{self, SetDifference};
+use super::source::{Options, Source};
 use super::validated::{Content, ValidatedObject};
 use crate::admission::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};
 use crate::authorization::{
     Binding, ChangedPolicies, ClusterPolicySets, PolicySet, PolicySetChange, SharedObjects,
 };
+use crate::field::Faults;
 
 /// Everything that sources say, ready for use.
 #[derive(Debug, Clone)]
@@ -27,6 +28,16 @@ pub struct Manifests {
 pub struct Scope {
     /// What decides admission: policies, bindings, and the objects that these look at.
     pub admission: AdmissionObjects,
+}
+
+/// Reads, checks and assembles `sources`.
+///
+/// Every fault of every source is reported in one run. Where one is an error there
+/// are no manifests; warnings are lint, and are returned with valid manifests.
+#[must_use]
+pub fn load(sources: &[Source], options: &Options) -> (Option<Manifests>, Faults) {
+    let (set, faults) = object_set::read(sources, options);
+    (set.map(|set| assemble(set.objects(), options)), faults)
 }
 
 /// Sorts `objects` by cluster and kind, and indexes what decides.

@@ -22,12 +22,12 @@ pub(crate) mod lockout;
 mod policy;
 mod types;
 mod unreachable;
-mod warnings;
 mod webhook;
 
 use std::sync::Arc;
 
 use super::admission::AdmissionObject;
+use super::report::Lint;
 use super::source::Options;
 use super::source_objects::SourceObjects;
 use super::validated::{Content, ManifestObject};
@@ -37,7 +37,6 @@ use crate::authorization::{AuthorizationPolicy, PolicySet};
 use crate::field::{Fault, Faults, FieldPath};
 use crate::model::Time;
 use left_out::RuleOwner;
-use warnings::Lint;
 
 pub use known::{built_in_resource, built_in_resources, is_namespaced, kind_of};
 pub use labels::odd_request;

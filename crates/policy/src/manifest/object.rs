@@ -5,14 +5,13 @@ use std::sync::Arc;
 use k8s_openapi::api::rbac::v1 as rbac_v1;
 use serde::de::DeserializeOwned;
 
-use super::kind::{self, ManifestKind};
 use super::lint::known::is_namespaced;
 use super::rbac::{self, Rbac};
 use super::report::{Compilation, ObjectCompilation, Report};
 use super::validated::{Content, ManifestObject, ObjectOrigin, ValidatedObject};
 use super::{
-    access_request, admission, admission_exception, authorization_invariant, authorization_policy, compile,
-    namespace, v1alpha1,
+    ManifestKind, access_request, admission, admission_exception, authorization_invariant,
+    authorization_policy, compile, namespace, v1alpha1,
 };
 use crate::admission::apply::{self, DecodeError, DecodeMode};
 use crate::admission::{GroupVersionKind, STATIC_SUFFIX};
@@ -41,7 +40,7 @@ pub(crate) fn read_alone(
     faults: &mut Faults,
 ) -> Option<ValidatedObject> {
     let compilation = compilation.of_object();
-    let content = match kind::of(document) {
+    let content = match ManifestKind::of(document) {
         Ok(kind) => content(kind, document, (origin, &compilation), faults),
         Err(unknown) => {
             faults.push(Fault::error(

@@ -9,8 +9,8 @@ use super::lint::{self, BindingLint};
 use super::namespace;
 use super::source::{Options, Source};
 use super::source_objects::SourceObjects;
-use super::validated::{KeptDocument, ManifestObject, ObjectIdentity, ValidatedObject};
-use crate::document::Document;
+use super::validated::{ManifestObject, ObjectIdentity, ValidatedObject};
+use crate::document::{Document, KeptDocument};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use crate::model::groups::RBAC;
 
@@ -27,6 +27,13 @@ pub struct SetDifference<'s> {
     pub added: Vec<&'s Arc<ValidatedObject>>,
     /// In the earlier set alone.
     pub removed: Vec<&'s Arc<ValidatedObject>>,
+}
+
+/// Reads and checks `sources`: like [`load`](super::load), without assembling what they say.
+#[must_use]
+pub fn read(sources: &[Source], options: &Options) -> (Option<ObjectSet>, Faults) {
+    let read = |source| Arc::new(SourceObjects::read(source, options.cel_version, None));
+    ObjectSet::new(sources.iter().map(read).collect(), options, None)
 }
 
 impl ObjectSet {

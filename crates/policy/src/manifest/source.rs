@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::kind::group;
+use super::group_of;
 use crate::admission::matching::MissingNamespace;
 use crate::authorization::authorizer::Authorizer;
 use crate::authorization::matching::ClusterScoped;
@@ -169,7 +169,7 @@ fn item_type(document: &Document) -> Option<ItemType> {
     if !matches!(items, None | Some(Value::List(_) | Value::Null)) {
         return None;
     }
-    if element.is_empty() && group(api_version).is_empty() {
+    if element.is_empty() && group_of(api_version).is_empty() {
         return Some(ItemType {
             api_version: None,
             kind: None,

@@ -8,10 +8,12 @@ mod policies;
 mod rbac;
 mod versions;
 
+use std::sync::Arc;
+
 use super::*;
 use crate::admission::matching::MissingNamespace;
 use crate::authorization::ClusterPolicySets;
-use crate::field::FaultKind;
+use crate::field::{FaultKind, Faults};
 use crate::model::{Attributes, Decision, ResourceAttributes, Target, Time, User, Validity};
 use portcullis_cel::Version;
 

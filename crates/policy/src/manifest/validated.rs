@@ -1,6 +1,5 @@
 //! Validated objects, by themselves and with their documents.
 
-use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,15 +8,15 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use super::admission::{self, AdmissionObject};
-use super::kind;
+use super::group_of;
 use crate::admission::ParamKind;
 use crate::admission::exceptions::Exception;
 use crate::admission::webhook::Webhook;
 use crate::authorization::{
     AccessRequest, AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Role,
 };
-use crate::document::{Document, Node, PackedDocument, Value};
-use crate::field::{Fault, FieldPath, Place};
+use crate::document::{Document, KeptDocument, Node, PackedDocument, Value};
+use crate::field::Fault;
 use portcullis_cel::json;
 
 /// A valid object and its document.
@@ -48,11 +47,27 @@ pub(crate) enum Content {
     Parameter,
 }
 
+impl Content {
+    /// What is kept of the `document` of such an object: packed where there may be very many.
+    fn keep(&self, document: Document) -> KeptDocument {
+        match self {
+            Self::Role(_)
+            | Self::Binding(_)
+            | Self::AccessRequest(_)
+            | Self::Namespace(_)
+            | Self::Parameter => KeptDocument::Packed(PackedDocument::new(&document)),
+            Self::Policy(_) | Self::Invariant(_) | Self::Exception(_) | Self::Admission(_) => {
+                KeptDocument::Whole(Box::new(document))
+            }
+        }
+    }
+}
+
 impl ManifestObject {
     /// The object that `document` was read to.
     pub(crate) fn new(document: Document, valid: Arc<ValidatedObject>) -> Self {
         Self {
-            document: KeptDocument::new(document, &valid.content),
+            document: valid.content.keep(document),
             valid,
             warnings: OnceLock::new(),
         }
@@ -280,43 +295,6 @@ impl ValidatedObject {
     }
 }
 
-/// A document, packed where there may be very many of its kind and no expressions in it.
-#[derive(Debug, Clone)]
-pub(crate) enum KeptDocument {
-    Whole(Box<Document>),
-    Packed(PackedDocument),
-}
-
-impl KeptDocument {
-    /// The `document` of an object that says `content`.
-    pub(crate) fn new(document: Document, content: &Content) -> Self {
-        match content {
-            Content::Role(_)
-            | Content::Binding(_)
-            | Content::AccessRequest(_)
-            | Content::Namespace(_)
-            | Content::Parameter => Self::Packed(PackedDocument::new(&document)),
-            Content::Policy(_) | Content::Invariant(_) | Content::Exception(_) | Content::Admission(_) => {
-                Self::Whole(Box::new(document))
-            }
-        }
-    }
-
-    /// The document; borrowed but for those of [`Role`]s,
-    /// bindings, Namespaces and parameters.
-    pub(crate) fn get(&self) -> Cow<'_, Document> {
-        match self {
-            Self::Whole(document) => Cow::Borrowed(document),
-            Self::Packed(packed) => Cow::Owned(packed.unpack()),
-        }
-    }
-
-    /// As [`Document::place`].
-    pub(crate) fn place(&self, path: FieldPath) -> Place {
-        self.get().place(path)
-    }
-}
-
 /// A digest of what `document` says: equal for equal documents, whatever their lines, style or
 /// order of fields.
 pub(crate) fn digest(document: &Document) -> u64 {
@@ -348,7 +326,7 @@ impl ObjectIdentity {
     #[must_use]
     pub fn of(document: &Document) -> Self {
         let metadata = |field| document.root().get("metadata")?.get(field)?.as_str();
-        let group = kind::group(document.text("apiVersion").unwrap_or_default());
+        let group = group_of(document.text("apiVersion").unwrap_or_default());
         let kind = document.text("kind").unwrap_or_default();
         let namespace = metadata("namespace").unwrap_or_default();
         let name = metadata("name").unwrap_or_default();

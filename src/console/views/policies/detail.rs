@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{ListedKind, ObjectUse, PolicyList, RecentUse, RowCounts};
 use crate::console::page::{Page, PageFrame, ViewError};
-use crate::console::views::parameters::ClusterChoice;
+use crate::console::views::clusters::ClusterChoice;
 use crate::console::{ViewContext, ViewRequest};
 use crate::state::{Snapshot, read_manifest};
 use crate::usage::{ObjectUsage, UsedObjectKey};

@@ -21,8 +21,7 @@ use crate::admission::access_requests::is_access_request_write;
 use crate::admission::candidates::ListedWebhook;
 use crate::admission::changes::{ChangeError, ChangedObject};
 use crate::admission::mutating::MutationState;
-use crate::admission::run::RunContext;
-use crate::admission::trace::TraceStep;
+use crate::admission::run::{RunContext, TraceStep};
 use crate::admission::webhook::{
     Call, Reinvocable, Reinvocation, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult,
 };

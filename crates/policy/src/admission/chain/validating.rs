@@ -14,8 +14,7 @@ use super::ask::{self, WebhookMatch};
 use super::reply::{self, WebhookFailure, add_warnings_and_annotations, cause};
 use crate::admission::candidates::ListedWebhook;
 use crate::admission::exceptions::{self, ExceptionMatcher};
-use crate::admission::run::RunContext;
-use crate::admission::trace::TraceStep;
+use crate::admission::run::{RunContext, TraceStep};
 use crate::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
 use crate::admission::{
     AdmissionSet, ChangeError, Denial, Outcome, Phase, Request, RunOptions, StatusCause, StatusDetails,

@@ -6,12 +6,10 @@ use std::sync::Arc;
 
 use super::{Exception, ExcusedDenials, NotExcused};
 use crate::admission::matching::{Namespaces, label, selects_object};
-use crate::admission::policy::FailurePolicy;
-use crate::admission::run::RunContext;
+use crate::admission::run::{RunContext, TraceStep};
 use crate::admission::set::AdmissionSet;
-use crate::admission::trace::TraceStep;
 use crate::admission::variables::{Inputs, MatchConditions, NamespaceObject, RequestView};
-use crate::admission::{Operation, Request};
+use crate::admission::{FailurePolicy, Operation, Request};
 use crate::authorization::matching::subject_matches;
 use crate::model::{LabelSelector, NAMESPACE_NAME_LABEL, groups, truncate};
 use portcullis_cel::json::{Node, ObjectWriter};

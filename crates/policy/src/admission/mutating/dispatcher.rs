@@ -21,12 +21,13 @@ use crate::admission::changes::{ChangeError, ChangedObject};
 use crate::admission::initializers::{self, InstalledInitializer};
 use crate::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
 use crate::admission::matching::MatchedResource;
-use crate::admission::policy::{FailurePolicy, PolicyBinding};
-use crate::admission::run::RunContext;
-use crate::admission::trace::TraceStep;
+use crate::admission::run::{RunContext, TraceStep};
 use crate::admission::variables::{Inputs, MatchConditions, NamespaceObject, RequestView};
 use crate::admission::webhook::{Reinvocable, Reinvocation};
-use crate::admission::{AdmissionSet, Denial, Operation, PolicyEvaluation, Request, StatusCause, outcome};
+use crate::admission::{
+    AdmissionSet, Denial, FailurePolicy, Operation, PolicyBinding, PolicyEvaluation, Request, StatusCause,
+    outcome,
+};
 use crate::model::{Cause, CauseKind, PolicyResult, StatusReason};
 use portcullis_cel::json::patch::{self, PatchBudget};
 use portcullis_cel::json::{Document, Node, diff};

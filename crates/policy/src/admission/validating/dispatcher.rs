@@ -20,12 +20,13 @@ use crate::admission::candidates::BoundPolicy;
 use crate::admission::exceptions::{self, Exception, ExceptionMatcher};
 use crate::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
 use crate::admission::matching::MatchedResource;
-use crate::admission::policy::{Applicability, FailurePolicy, PolicyBinding, ValidationAction};
-use crate::admission::run::RunContext;
+use crate::admission::run::{BindingDecision, RunContext, TraceStep};
 use crate::admission::set::RequestNamespace;
-use crate::admission::trace::{BindingDecision, TraceStep};
 use crate::admission::variables::{Inputs, RequestView};
-use crate::admission::{AdmissionSet, Outcome, PolicyEvaluation, outcome};
+use crate::admission::{
+    AdmissionSet, Applicability, FailurePolicy, Outcome, PolicyBinding, PolicyEvaluation, ValidationAction,
+    outcome,
+};
 use crate::model::{Cause, CauseKind, PolicyResult, StatusReason};
 use portcullis_cel::json::Document;
 

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::grants::{self, GrantSource, GrantingRule};
-use super::query::{AccessQuery, DenyEffects, GrantedRequests, NameSet, PolicyRulePlace};
+use super::query::{
+    self, AccessQuery, DenyEffects, GrantSource, GrantedRequests, GrantingRule, NameSet, PolicyRulePlace,
+};
 use super::requests::{RuleTerms, own_requests, shared_requests};
 use super::subject_scope::SubjectScope;
 use super::{ApplicableDenies, DenyApplicability, OpenRequest, Openness, Within};
@@ -394,7 +395,7 @@ impl PolicySet {
     ) -> bool {
         let granting = match source {
             GrantSource::Binding(binding, names) => {
-                let Some(namespaces) = grants::namespaces_of(request.within(), binding) else {
+                let Some(namespaces) = query::namespaces_of(request.within(), binding) else {
                     return false;
                 };
                 let names = if names.is_empty() {

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::actors::{Actor, Area, HeldRole, Names, Reach};
+use super::actors::{Actor, Area, Gives, HeldRole, Names, Question, Reach, StepKind};
 use super::known_steps::STEP_KINDS;
-use super::query::{BOOTSTRAPPERS, NODES, Universe, all_questions};
 use super::reach::Questions;
-use super::steps::{Gives, Question, StepKind};
+use super::{BOOTSTRAPPERS, NODES, Universe, all_questions};
 use crate::authorization::access::{ApplicableDenies, SubjectScope};
 use crate::authorization::{Binding, PolicySet, RoleKind, SubjectKind};
 use crate::model::Deadline;

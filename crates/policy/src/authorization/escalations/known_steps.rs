@@ -1,6 +1,6 @@
 //! The steps by which somebody gets at what another may do, each with the source that allows it.
 
-use super::steps::{AskedName, Gives, StepKind, ask, create, patch, update};
+use super::actors::{AskedName, Gives, StepKind, ask, create, patch, update};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const CERTIFICATES: &str = "certificates.k8s.io";

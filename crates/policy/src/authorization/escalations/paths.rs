@@ -2,22 +2,48 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::actors::{Actor, Area, HeldRole};
+use super::actors::{Actor, Area, AskedName, Gives, HeldRole, NODE_CREDENTIALS, Question};
 use super::graph::{Edge, Graph, Targets};
 use super::known_steps::STEP_KINDS;
-use super::query::{
+use super::reach::Questions;
+use super::{
     EscalationPath, EscalationQuery, EscalationStep, EscalationTarget, Escalations, Identity, NeededWorkload,
-    ObjectName, policies,
+    ObjectName, Universe, policies,
 };
-use super::steps::{AskedName, Gives, NODE_CREDENTIALS, Question};
 use crate::authorization::access::SubjectScope;
-use crate::authorization::{RoleKind, Subject};
+use crate::authorization::{PolicySet, RoleKind, Subject};
+use crate::model::{Deadline, Time};
 
 /// How an actor goes on: by which edge, to whom. `None` where it ends.
 type Next = Option<(usize, usize)>;
 
 /// With fewer steps that a policy prevents, and then with fewer limits.
 type Weight = (usize, usize);
+
+impl PolicySet {
+    /// The shortest paths that answer `query` at `now`. `None` where that takes longer than until
+    /// `deadline`.
+    ///
+    /// Subjects are those that bindings and Allow policies name; service accounts also the
+    /// `default` of each namespace that is named. A user may be in any group, but the groups of
+    /// service accounts are known. Takes time linear in the bindings and, where policies tell
+    /// namespaces apart, in these.
+    #[must_use]
+    pub fn escalations(
+        &self,
+        query: &EscalationQuery,
+        now: Time,
+        deadline: Deadline<'_>,
+    ) -> Option<Escalations> {
+        let universe = Universe::of(self, query);
+        let requests = universe.requests.iter().map(|(request, name)| (request, *name));
+        let questions = Questions::new(self, &universe.namespaces, requests, now);
+        let mut graph = Graph::of(self, &universe, questions, deadline)?;
+        Some(graph.answer(query))
+    }
+}
+
+// === impl Graph ===
 
 impl Graph<'_> {
     /// The paths that answer `query`.

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::actors::{Actor, Area, HeldRole, Names, Reach};
-use super::steps::{AskedName, Question};
-use crate::authorization::access::grants::{self, GrantSource, GrantingRule, fitting_rules};
-use crate::authorization::access::query::{AccessQuery, DenyEffects, GrantedRequests, NameSet, OTHER};
+use super::actors::{Actor, Area, AskedName, HeldRole, Names, Question, Reach};
+use crate::authorization::access::query::{
+    self, AccessQuery, DenyEffects, GrantSource, GrantedRequests, GrantingRule, NameSet, OTHER, fitting_rules,
+};
 use crate::authorization::access::{
     ApplicableDenies, Openness, SubjectScope, of_conditions, of_names, of_policy, of_rule,
 };
@@ -250,7 +250,7 @@ impl<'s> AskedQuestion<'s> {
         let granted = |names: &'s [String]| Granted {
             source: None,
             requests: GrantedRequests {
-                names: grants::names_of(self.request, names),
+                names: query::names_of(self.request, names),
                 namespaces: NameSet::Any,
                 policy: None,
             },

@@ -2,14 +2,15 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
-use super::query::OWN_NAMESPACES;
-use super::steps::{AskedName, Gives, Question};
+use super::OWN_NAMESPACES;
+use super::actors::{AskedName, Gives, Question};
 use super::*;
 use crate::authorization::fixtures::{self, asks, binding, policy, role, rule, texts, user, words};
 use crate::authorization::{
     AuthorizationPolicy, Binding, Effect, Objects, ResourceRule, Role, RoleKind, RoleRef, Rule, Subject,
     SubjectKind,
 };
+use crate::model::{Deadline, Time};
 use crate::model::{Decision, User};
 
 fn grants(verbs: &[&str], resources: &[&str]) -> Rule {

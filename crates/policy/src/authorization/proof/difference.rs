@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::condition::{Outcomes, RegionCondition};
 use super::grants::{granted, of_bindings};
-use super::limit::{ProofLimitError, WorkLimit};
 use super::pieces::{DecidingRule, Pieces};
 use super::region::Region;
 use super::witness::Witness;
+use super::{ProofLimitError, WorkLimit};
 use crate::authorization::index::BoundRole;
 use crate::authorization::{Binding, Effect, PolicySet};
 use crate::model::{Attributes, Cause, Decision, Time, Validity};

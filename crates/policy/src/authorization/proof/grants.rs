@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::condition::{ConditionTest, Field, Outcomes, RegionCondition, Side};
-use super::limit::{ProofLimitError, RegionRoom, WorkLimit};
 use super::region::Region;
 use super::rules::{RuleRegion, of_role};
 use super::sets::{GroupSet, Patterns, TextSet};
+use super::{ProofLimitError, RegionRoom, WorkLimit};
 use crate::authorization::index::BoundRole;
 use crate::authorization::{AccessGrant, Binding, Role, Subject, SubjectKind};
 use portcullis_cel::predicate::TextTest;

@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 
 use super::grants::of_bindings;
-use super::limit::{ProofLimitError, WorkLimit};
 use super::pieces::{Pieces, PolicyPieces};
 use super::predicates::RegionExpression;
 use super::region::Region;
 use super::rules::{RuleRegion, applying_outcomes, of_subject, unconditional};
+use super::{ProofLimitError, WorkLimit};
 use crate::authorization::{AuthorizationPolicy, Effect, PolicySet};
 use crate::model::{CauseKind, Time, Validity};
 

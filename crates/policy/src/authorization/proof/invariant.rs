@@ -2,10 +2,10 @@
 
 use super::difference::{Changed, changed_bindings};
 use super::grants::granted;
-use super::limit::{ProofLimitError, WorkLimit};
 use super::pieces::Pieces;
 use super::region::Region;
 use super::witness::Witness;
+use super::{ProofLimitError, WorkLimit};
 use crate::authorization::index::BoundRole;
 use crate::authorization::{AuthorizationInvariant, PolicySet};
 use crate::model::{Cause, Decision, Time, Validity};

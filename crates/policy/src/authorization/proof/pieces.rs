@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use super::condition::Side;
 use super::grants::{add, granted, is_in_reach, of_access, of_bindings};
-use super::limit::{ProofLimitError, RegionRoom, WorkLimit};
 use super::region::Region;
 use super::rules::{PolicyRegions, RuleRegion, never_denied, never_denied_callers, of_role};
 use super::sets::{GroupSet, Patterns, TextSet, has_word};
+use super::{ProofLimitError, RegionRoom, WorkLimit};
 use crate::authorization::index::BoundRole;
 use crate::authorization::matching::{ResourcePattern, Wildcard};
 use crate::authorization::never_deny::MASTERS;

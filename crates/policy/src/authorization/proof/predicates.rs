@@ -5,9 +5,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::condition::{ConditionTest, Field, Outcomes, RegionCondition, Side};
-use super::limit::{ProofLimitError, WorkLimit};
 use super::region::Region;
 use super::sets::{GroupSet, Patterns, TextSet};
+use super::{ProofLimitError, WorkLimit};
 use portcullis_cel::predicate::{Predicate, TextTest, path_expression, predicate};
 
 /// The most parts into which one expression splits a region. One that would make more is an unknown.

@@ -4,10 +4,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::condition::{ConditionTest, Field, Outcomes, RegionCondition, Side, Split, common_text};
-use super::limit::{ProofLimitError, WorkLimit};
 use super::sets::{
     GroupSet, NAMESPACE_GROUP, Patterns, SERVICE_ACCOUNT, SERVICE_ACCOUNT_GROUPS, SelectorSet, TextSet,
 };
+use super::{ProofLimitError, WorkLimit};
 use crate::model::Validity;
 use portcullis_cel::predicate::TextTest;
 use portcullis_cel::regex::StoppedError;

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::condition::{Outcomes, RegionCondition, Side};
-use super::limit::{ProofLimitError, RegionRoom, WorkLimit};
 use super::predicates::RegionExpression;
 use super::region::Region;
 use super::sets::{GroupSet, Patterns, SelectorSet, TextSet, has_word};
+use super::{ProofLimitError, RegionRoom, WorkLimit};
 use crate::authorization::matching::{ClusterScoped, NamespacePattern, ResourcePattern, Wildcard};
 use crate::authorization::never_deny::{NODE_PREFIX, NODES};
 use crate::authorization::rbac::{PathPattern, WildcardSet};

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use super::WorkLimit;
 use super::condition::{Outcomes, Side};
 use super::invariant::Breach;
-use super::limit::WorkLimit;
 use super::region::Region;
 use super::sets::{GroupSet, Patterns, SelectorSet, TextSet};
 use super::witness::Witness;

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use crate::admission::chain::{Comparison, compare};
 use crate::admission::exceptions::NotExcused;
-use crate::admission::trace::{MatchFinding, PolicyExpression, Recorder, TraceStep, to_json};
+use crate::admission::run::{MatchFinding, PolicyExpression, Recorder, TraceStep, to_json};
 use crate::admission::webhook::{Call, Verdict, WebhookAnswer, WebhookResult};
 use crate::admission::{
     Chain, GrantReview, GroupVersionResource, Outcome, Phase, Progress, Request, RunOptions,

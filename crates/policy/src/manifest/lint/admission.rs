@@ -4,9 +4,9 @@
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use super::super::report::Lint;
 use super::known::nearest;
 use super::policy;
-use super::warnings::Lint;
 use crate::admission::apply::Schemas;
 use crate::admission::exceptions::Exception;
 use crate::admission::mutating::Mutation;

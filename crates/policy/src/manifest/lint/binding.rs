@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::super::report::Lint;
 use super::impersonation::{Impersonation, impersonations};
 use super::known::{danger, is_everybody};
-use super::warnings::Lint;
 use super::{known, labels};
 use crate::authorization::rbac::{RoleResolver, aggregate};
 use crate::authorization::{Binding, MASTERS, NeverDeny, Role, RoleKind, Subject, SubjectKind};

@@ -6,8 +6,8 @@
 //! `impersonate:MODE` in `authentication.k8s.io`, and `impersonate-on:MODE:VERB` about the request
 //! itself (`apiserver/pkg/endpoints/filters/impersonation/mode.go`).
 
+use super::super::report::Lint;
 use super::known::CONSTRAINED;
-use super::warnings::Lint;
 use crate::authorization::matching::{ClusterScoped, Narrowness, RequestedResource, compare_resource_rule};
 use crate::authorization::rbac::rule_allows;
 use crate::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Rule};

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
+use super::super::report::Lint;
 use super::impersonation::{self, GROUP};
 use super::known::{CONSTRAINED, odd_group, odd_method, odd_resource, odd_verb};
-use super::warnings::Lint;
 use crate::admission::matching::{Constraints, MissingNamespace};
 use crate::authorization::matching::{RequestedResource, ResourcePattern};
 use crate::authorization::rbac::{RoleResolver, WildcardSet};

@@ -2,7 +2,7 @@
 //! configurations of `portcullis init` leave out, or what is never sent to any policy or webhook; and
 //! policies whose `objectConditions` are about objects that `/validate` does not see.
 
-use super::warnings::Lint;
+use super::super::report::Lint;
 use crate::admission::matching::{Constraints, MatchRule};
 use crate::admission::{CONNECT_VERBS, GroupVersionResource, STATIC_SUFFIX};
 use crate::authorization::matching::{RequestedResource, ResourcePattern, Wildcard};

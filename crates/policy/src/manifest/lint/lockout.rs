@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::hash::Hasher as _;
 
+use super::super::report::Lint;
 use super::known::is_everybody;
-use super::warnings::Lint;
 use crate::authorization::authorizer::{Authorizer, Relevance};
 use crate::authorization::{
     AuthorizationPolicy, CONTROL_PLANE, Effect, MASTERS, Mode, NeverDeny, Objects, PolicySet, Subject,

@@ -2,9 +2,9 @@
 //! discovery and the reviews by which they ask about themselves; and what lets them out of it, which is
 //! to be somebody else.
 
+use super::super::report::Lint;
 use super::impersonation::impersonations;
 use super::known::{CONSTRAINED, danger, is_everybody};
-use super::warnings::Lint;
 use crate::authorization::matching::{
     ClusterScoped, NamespacePattern, Narrowness, ResourcePattern, Wildcard, asks_for_collection,
     compare_path_rule, compare_resource_rule, is_known_cluster_scoped,

@@ -8,8 +8,8 @@ use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::super::report::Lint;
 use super::known::{kind_of, nearest};
-use super::warnings::Lint;
 use crate::admission::apply::Schemas;
 use crate::admission::{Applicability, Expression, ExpressionEnvironment, GroupVersionKind};
 use crate::document::{Node, Value};

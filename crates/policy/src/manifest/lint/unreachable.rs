@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::warnings::Lint;
+use super::super::report::Lint;
 use crate::authorization::matching::{NamespacePattern, ResourcePattern};
 use crate::authorization::rbac::PathPattern;
 use crate::authorization::{

@@ -6,9 +6,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::super::report::Lint;
 use super::left_out;
 use super::left_out::RuleOwner;
-use super::warnings::Lint;
 use crate::admission::matching::{Equivalents, MatchPolicy, MatchRule, RuleTarget};
 use crate::admission::webhook::{SideEffects, Webhook, WebhookConfiguration, WebhookTarget};
 use crate::admission::{FailurePolicy, GroupVersionResource, Operation};
