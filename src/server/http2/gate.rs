@@ -274,13 +274,13 @@ const MIN_DATA_BYTES: usize = 64;
 const DATA: u8 = 0x0;
 const HEADERS: u8 = 0x1;
 const PRIORITY: u8 = 0x2;
+const SETTINGS: u8 = 0x4;
 const PUSH_PROMISE: u8 = 0x5;
 const PING: u8 = 0x6;
 const WINDOW_UPDATE: u8 = 0x8;
 const CONTINUATION: u8 = 0x9;
 const END_HEADERS: u8 = 0x4;
 const END_STREAM: u8 = 0x1;
-const ACK: u8 = 0x1;
 
 /// The position in the stream of frames.
 #[derive(Debug)]
@@ -423,7 +423,7 @@ struct FrameHead {
     length: usize,
     kind: u8,
     ends_block: bool,
-    /// Whether it asks for nothing and brings nothing.
+    /// Whether it is no part of a request.
     is_idle: bool,
 }
 
@@ -436,7 +436,8 @@ impl FrameHead {
             length,
             is_idle: match kind {
                 DATA => length < MIN_DATA_BYTES && flags & END_STREAM == 0,
-                PING => flags & ACK != 0,
+                // What acknowledges one is written, and makes up for those of an honest client.
+                PING | SETTINGS => true,
                 PRIORITY | WINDOW_UPDATE => true,
                 _ => kind > CONTINUATION,
             },

@@ -259,11 +259,13 @@ async fn in_one_turn_nothing_is_read_after_there_was_nothing() {
 #[actix_web::test]
 async fn who_sends_frames_that_ask_for_nothing_is_ended() {
     const MAX_IDLE: usize = 1_000;
-    let idle: [&[u8]; 5] = [
+    let idle: [&[u8]; 7] = [
         &[0, 0, 5, 2, 0, 0, 0, 0, 5, 0, 0, 0, 0, 16],
         &[0, 0, 4, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1],
         &[0, 0, 1, 0, 0, 0, 0, 0, 1, 0],
         &[0, 0, 8, 6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        &[0, 0, 8, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        &[0, 0, 0, 4, 0, 0, 0, 0, 0],
         &[0, 0, 0, 0xfa, 0, 0, 0, 0, 0],
     ];
     for frame in idle {
