@@ -260,7 +260,7 @@ fn members(grantee: &Grantee) -> Vec<User<'static>> {
                 let possible = groups.filter(move |groups| may_be_in(user, groups));
                 possible.map(move |groups| realistic(user, &groups))
             };
-            USERS.iter().flat_map(|user| in_group(&user)).collect()
+            USERS.iter().flat_map(|user| in_group(user)).collect()
         }
         _ => Vec::new(),
     };
