@@ -18,7 +18,7 @@ fmt-check:
 
 # Refuse a Cargo.lock that a manifest has outgrown, also of the workspaces that other recipes build
 locks:
-    for manifest in Cargo.toml fuzz/Cargo.toml tests/console/Cargo.toml benches/actix-http2/Cargo.toml; do \
+    for manifest in Cargo.toml fuzz/Cargo.toml tests/console/Cargo.toml tests/tracer/Cargo.toml benches/actix-http2/Cargo.toml; do \
         cargo metadata --locked --format-version 1 --manifest-path $manifest >/dev/null; done
 
 # Clippy over everything, warnings as errors

@@ -167,9 +167,13 @@ impl Authenticator {
     /// # Errors
     ///
     /// Nobody is known by them, or callers of several clusters are.
-    pub fn authenticate(&self, credentials: &Credentials<'_>, now: SystemTime) -> Result<Caller, Refusal> {
+    pub fn authenticate(
+        &self,
+        credentials: &Credentials<'_>,
+        now: SystemTime,
+    ) -> Result<Arc<Caller>, Refusal> {
         if let Some(token) = credentials.path_token {
-            return self.by_path_token(token, now);
+            return self.by_path_token(token, now).map(Arc::new);
         }
         if let Some(peer) = credentials.peer
             && credentials.authorization.is_none()
@@ -189,7 +193,7 @@ impl Authenticator {
         let mut incomplete = false;
         for (proofs, others) in [(certified, &*presented.proofs), (&*presented.proofs, certified)] {
             match caller::name(&self.entries, proofs, others, now) {
-                CallerMatch::Caller(outcome) => return outcome,
+                CallerMatch::Caller(outcome) => return outcome.map(Arc::new),
                 CallerMatch::Incomplete => incomplete = true,
                 CallerMatch::Nobody => {}
             }
@@ -253,7 +257,7 @@ impl Authenticator {
             ..window
         };
         let alone = match caller::name(&self.entries, &proofs, &[], now) {
-            CallerMatch::Caller(outcome) => Some(outcome),
+            CallerMatch::Caller(outcome) => Some(outcome.map(Arc::new)),
             CallerMatch::Incomplete | CallerMatch::Nobody => None,
         };
         CertificateVerdict {

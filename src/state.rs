@@ -31,10 +31,13 @@ mod watched;
 mod writable;
 
 use std::io;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use arc_swap::{ArcSwap, Guard};
+
+use crate::telemetry::per_worker::{WorkerRef, WorkerRefs};
 
 use portcullis_policy::field::Faults;
 
@@ -60,12 +63,15 @@ pub use watched::{
 
 /// The snapshot in force, and how the last attempt to replace it went.
 pub struct ReloadState {
-    current: ArcSwap<Snapshot>,
+    current: ArcSwap<WorkerRefs<Snapshot>>,
     source: Arc<dyn ManifestSource>,
     last: Mutex<LastReload>,
     saver: Saver,
     observers: Mutex<Vec<SnapshotObserver>>,
 }
+
+/// The snapshot that was in force when it was asked for.
+pub struct CurrentSnapshot(Guard<Arc<WorkerRefs<Snapshot>>>);
 
 /// Told of each snapshot just before it comes into force: what this does is done when
 /// the first request sees the snapshot.
@@ -88,6 +94,18 @@ pub struct ReloadFailure {
     /// It has not ended yet, and takes effect when it does.
     pub is_hanging: bool,
 }
+
+// === impl CurrentSnapshot ===
+
+impl Deref for CurrentSnapshot {
+    type Target = Arc<Snapshot>;
+
+    fn deref(&self) -> &Arc<Snapshot> {
+        self.0.shared()
+    }
+}
+
+// === impl ReloadState ===
 
 impl ReloadState {
     /// A state in which `snapshot` is in force, whose `source` may change it.
@@ -117,7 +135,7 @@ impl ReloadState {
             change: None,
         };
         Arc::new(Self {
-            current: ArcSwap::from_pointee(snapshot),
+            current: ArcSwap::from_pointee(WorkerRefs::new(Arc::new(snapshot))),
             source,
             last: Mutex::new(last),
             saver: Saver::default(),
@@ -131,10 +149,16 @@ impl ReloadState {
         &*self.source
     }
 
-    /// The snapshot in force. Take it once for each request.
+    /// The snapshot in force, for a short while.
     #[must_use]
-    pub fn current(&self) -> Guard<Arc<Snapshot>> {
-        self.current.load()
+    pub fn current(&self) -> CurrentSnapshot {
+        CurrentSnapshot(self.current.load())
+    }
+
+    /// The same for a request, which takes it once. What is counted of its references is the worker's own.
+    #[must_use]
+    pub(crate) fn for_request(&self) -> WorkerRef<Snapshot> {
+        self.current.load().own()
     }
 
     /// Has `observer` told of the snapshot in force, here and now, and then of each just
@@ -184,7 +208,7 @@ impl ReloadState {
     fn refresh(&self, snapshot: Snapshot) {
         let (observers, snapshot) = (self.observers(), Arc::new(snapshot));
         observers.iter().for_each(|observer| observer(&snapshot));
-        self.current.store(snapshot);
+        self.current.store(Arc::new(WorkerRefs::new(snapshot)));
         drop(observers);
         self.source.snapshot_applied(&self.current());
     }

@@ -9,6 +9,7 @@ pub mod decision_log;
 mod log_records;
 pub mod logging;
 pub mod metrics;
+pub(crate) mod per_worker;
 pub mod traces;
 mod write_queue;
 

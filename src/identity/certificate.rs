@@ -42,7 +42,7 @@ pub(crate) struct CertificateVerdict {
     /// What it proves.
     pub(crate) proofs: Vec<Proof>,
     /// Whom it names without any other credential.
-    pub(crate) alone: Option<Result<Caller, Refusal>>,
+    pub(crate) alone: Option<Result<Arc<Caller>, Refusal>>,
 }
 
 /// A span of time, ends included.
@@ -93,7 +93,11 @@ impl PeerCertificate {
 
     /// Whom the certificate names without any other credential, if `generation` has judged
     /// it already and the judgement holds at `now`.
-    pub(crate) fn judged_alone(&self, generation: u64, now: SystemTime) -> Option<Result<Caller, Refusal>> {
+    pub(crate) fn judged_alone(
+        &self,
+        generation: u64,
+        now: SystemTime,
+    ) -> Option<Result<Arc<Caller>, Refusal>> {
         let judgement = self.judgement.load();
         let judgement = judgement.as_ref()?;
         if judgement.generation != generation || !judgement.window.contains(now) {

@@ -4,7 +4,6 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::thread::available_parallelism;
 use std::time::{Duration, Instant, SystemTime};
 
 use tokio::time::sleep;
@@ -21,7 +20,7 @@ use crate::console::ConsoleState;
 use crate::recording::Recordings;
 use crate::state::{ReloadState, Snapshot};
 use crate::telemetry::decision_log::Record;
-use crate::telemetry::metrics::{Endpoint, IntGauge};
+use crate::telemetry::per_worker::{WorkerRefs, worker_count};
 use crate::telemetry::{DecisionLog, LogRecords, Metrics, Traces};
 use crate::usage::UsageCounts;
 use portcullis_cel::MAX_EVALUATION_BYTES;
@@ -50,14 +49,6 @@ pub(crate) struct GatewayState {
     pub(crate) traces: Traces,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) refusals: Refusals,
-    /// `portcullis_in_flight_requests` of `/authorize`.
-    pub(crate) authorizations_in_flight: IntGauge,
-    /// The same of `/validate`.
-    pub(crate) validations_in_flight: IntGauge,
-    /// The same of `/mutate`.
-    pub(crate) mutating: IntGauge,
-    /// `portcullis_shadow_reviews_in_flight`.
-    pub(crate) shadowing: IntGauge,
     /// Where costly admission reviews run.
     pub(crate) admission_pool: Pool,
     /// Where costly SubjectAccessReviews do.
@@ -98,7 +89,7 @@ impl GatewayState {
             records.follow(snapshot.config.tracing.as_ref())
         })?;
         let console = follow_for_console(&state);
-        let threads = available_parallelism().map_or(1, usize::from);
+        let threads = worker_count();
         let recorder = DecisionRecorder {
             log: decision_log,
             console: console.clone(),
@@ -107,10 +98,6 @@ impl GatewayState {
         };
         Ok(Self {
             console,
-            authorizations_in_flight: metrics.in_flight(Endpoint::Authorize),
-            validations_in_flight: metrics.in_flight(Endpoint::Validate),
-            mutating: metrics.in_flight(Endpoint::Mutate),
-            shadowing: metrics.shadow_in_flight(),
             traces: Traces::new(metrics.trace_spans_dropped()),
             admission_pool: Pool::start("admission", threads, costly_threads(4, MAX_EVALUATION_BYTES))?
                 .compiling()?,
@@ -260,11 +247,11 @@ pub(crate) enum LifecyclePhase {
 pub(crate) struct Lifecycle {
     phase: AtomicU8,
     /// Requests for authorization.
-    pub(crate) authorization: Arc<Limiter>,
+    pub(crate) authorization: WorkerRefs<Limiter>,
     /// Requests for admission.
-    pub(crate) admission: Arc<Limiter>,
+    pub(crate) admission: WorkerRefs<Limiter>,
     /// Requests that are answered, about which webhooks in shadow are asked.
-    pub(crate) shadow: Arc<Limiter>,
+    pub(crate) shadow: WorkerRefs<Limiter>,
     /// The connections of the `server` listener.
     pub(crate) connections: Arc<Connections>,
 }
@@ -276,9 +263,9 @@ impl Lifecycle {
     pub(crate) fn new(connections: Arc<Connections>) -> Self {
         Self {
             phase: AtomicU8::new(0),
-            authorization: Arc::default(),
-            admission: Arc::default(),
-            shadow: Arc::default(),
+            authorization: WorkerRefs::default(),
+            admission: WorkerRefs::default(),
+            shadow: WorkerRefs::default(),
             connections,
         }
     }
@@ -314,7 +301,7 @@ impl Lifecycle {
     fn is_idle(&self) -> bool {
         [&self.authorization, &self.admission, &self.shadow]
             .iter()
-            .all(|limiter| limiter.is_empty())
+            .all(|limiter| limiter.shared().is_empty())
     }
 
     /// Waits until nothing is in flight, `limit` at most. Whether nothing is.

@@ -19,48 +19,39 @@
 //! A cluster uses its own part first. So the callers of one cluster cannot use the parts
 //! of others, however many requests they send.
 
+mod in_use;
 pub(crate) mod memory;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use actix_web::web::Bytes;
 use arc_swap::ArcSwap;
 
-use crate::telemetry::metrics::IntGauge;
+use crate::telemetry::per_worker::{Gauged, WorkerGauge, WorkerRef};
+use in_use::{InUse, Resource};
 
 /// The requests of one sort that are being read or answered.
 #[derive(Debug, Default)]
 pub(crate) struct Limiter {
     /// What is held in common.
     common: InUse,
-    /// What is held of the part of each cluster, by its name. Those that were
-    /// named once stay: they are few.
-    of_clusters: ArcSwap<HashMap<Arc<str>, Arc<InUse>>>,
-    /// All requests.
-    requests: AtomicUsize,
+    of_clusters: ArcSwap<ClusterParts>,
     users: UserBytes,
 }
 
-/// What is held of one part.
-#[derive(Debug, Default)]
-struct InUse {
-    requests: AtomicUsize,
-    bytes: AtomicUsize,
-    /// Bytes of copies.
-    copied: AtomicUsize,
-    /// Bytes of replies that are not written yet, with what each takes besides.
-    replies: AtomicUsize,
-    /// Bytes of what is made of bodies.
-    made: AtomicUsize,
-    /// Calls to webhooks.
-    calls: AtomicUsize,
-    rate: TokenBucket,
+/// What is held of the part of each cluster. Those that were named once stay: they are few.
+#[derive(Debug, Default, Clone)]
+struct ClusterParts {
+    numbers: HashMap<Arc<str>, PartNumber>,
+    parts: Vec<Arc<InUse>>,
 }
+
+/// The place of a cluster's part among all.
+type PartNumber = usize;
 
 /// How much may be held at once.
 #[derive(Debug, Clone, Copy)]
@@ -87,39 +78,39 @@ pub(crate) struct ShareKey<'b> {
 /// A request that was let in. It counts as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    limiter: Arc<Limiter>,
+    limiter: WorkerRef<Limiter>,
     /// The part of its cluster, if it has one.
-    own: Option<Arc<InUse>>,
+    own: Option<PartNumber>,
     shares: Shares,
     memory: Shares,
     calls: Shares,
     replies: Shares,
     request: ShareUse,
     bytes: ShareUse,
-    gauge: IntGauge,
+    _gauged: Gauged,
 }
 
 /// Bytes of a copy that count as long as this lives.
 #[derive(Debug)]
 pub(crate) struct CopyPermit {
-    limiter: Arc<Limiter>,
-    own: Option<Arc<InUse>>,
+    limiter: WorkerRef<Limiter>,
+    own: Option<PartNumber>,
     bytes: ShareUse,
 }
 
 /// Room for the reply to a request, which is kept until the client has taken it, however long the
 /// request has ended.
 pub(crate) struct ReplyRoom {
-    limiter: Arc<Limiter>,
-    own: Option<Arc<InUse>>,
+    limiter: WorkerRef<Limiter>,
+    own: Option<PartNumber>,
     shares: Shares,
 }
 
 /// A reply that counts as long as this lives.
 struct CountedReply {
     body: Bytes,
-    limiter: Arc<Limiter>,
-    own: Option<Arc<InUse>>,
+    limiter: WorkerRef<Limiter>,
+    own: Option<PartNumber>,
     bytes: ShareUse,
 }
 
@@ -132,8 +123,8 @@ const LEAST_REPLIES_BYTES: usize = 4 << 20;
 /// A call to a webhook that counts as long as this lives.
 #[derive(Debug)]
 pub(crate) struct CallPermit {
-    limiter: Arc<Limiter>,
-    own: Option<Arc<InUse>>,
+    limiter: WorkerRef<Limiter>,
+    own: Option<PartNumber>,
     call: ShareUse,
 }
 
@@ -151,51 +142,38 @@ pub(crate) struct ShareUse {
     common: usize,
 }
 
-/// What is held in sum. The parts of the clusters are counted each for itself.
+/// What is held of a resource: by one cluster, and in common.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ShareCounts<'c> {
+struct ShareCounts<'c> {
     /// Of the one cluster; `None` where it has no part.
-    pub(crate) own: Option<&'c AtomicUsize>,
-    pub(crate) common: &'c AtomicUsize,
-}
-
-/// The time of each request at the highest rate of callers with a token in the path: 1,000 a second, which
-/// is more than a cluster of thousands of nodes writes.
-const REQUEST_INTERVAL: Duration = Duration::from_millis(1);
-
-/// The time whose requests may come at once.
-const MAX_BURST_TIME: Duration = Duration::from_secs(2);
-
-/// Limits the rate of requests, with a burst.
-#[derive(Debug, Default)]
-pub(crate) struct TokenBucket {
-    start: OnceLock<Instant>,
-    /// The earliest time that no request has taken, in nanoseconds since [`MAX_BURST_TIME`] before the
-    /// start: the theoretical arrival time of the generic cell rate algorithm.
-    free: AtomicU64,
+    own: Option<&'c InUse>,
+    common: &'c InUse,
+    resource: Resource,
 }
 
 // === impl Limiter ===
 
-impl Limiter {
+impl WorkerRef<Limiter> {
     /// Lets a request in whose body has at least `bytes`, if there is room. Without a
     /// key all of it is common.
     pub(crate) fn enter(
-        self: &Arc<Self>,
+        &self,
         capacity: Capacity,
         key: Option<ShareKey<'_>>,
         bytes: usize,
-        gauge: &IntGauge,
+        gauge: &WorkerGauge,
     ) -> Option<Permit> {
         let clusters = key.map_or(1, |key| key.shares.len());
         let own = key.and_then(|key| self.part_of(key));
-        let counts = counts(own.as_deref(), &self.common, |in_use| &in_use.requests);
-        let request = Shares::of(capacity.requests, clusters, 1).take(counts, 1)?;
-        self.requests.fetch_add(1, Ordering::AcqRel);
-        gauge.inc();
+        let request = self.take(
+            own,
+            Resource::Requests,
+            Shares::of(capacity.requests, clusters, 1),
+            1,
+        )?;
         // From here on dropping the permit gives back what was taken.
         let mut permit = Permit {
-            limiter: Arc::clone(self),
+            limiter: self.clone(),
             own,
             shares: Shares::of(capacity.bytes, clusters, 0),
             memory: Shares::of(capacity.memory, clusters, 0),
@@ -203,50 +181,80 @@ impl Limiter {
             replies: Shares::of(capacity.bytes.max(LEAST_REPLIES_BYTES), clusters, 0),
             request,
             bytes: ShareUse::default(),
-            gauge: gauge.clone(),
+            _gauged: gauge.enter(),
         };
         permit.reserve_body(bytes).then_some(permit)
     }
+}
 
+impl Limiter {
     /// Whether a request that came `now` is within the rate of a share that has one.
     pub(crate) fn is_within_rate(&self, key: ShareKey<'_>, now: Instant) -> bool {
         let own = self.part_of(key);
-        own.as_deref().unwrap_or(&self.common).rate.take(now)
+        self.with_part(own, |own| own.unwrap_or(&self.common).rate.0.take(now))
     }
 
     /// Whether no request is in it.
     pub(crate) fn is_empty(&self) -> bool {
-        self.requests.load(Ordering::Acquire) == 0
+        let parts = self.of_clusters.load();
+        let mut all = parts.parts.iter().map(Arc::as_ref).chain([&self.common]);
+        all.all(|in_use| in_use.in_use(Resource::Requests) == 0)
     }
 
-    /// What is held of the share's part; `None` if it has none.
-    fn part_of(&self, key: ShareKey<'_>) -> Option<Arc<InUse>> {
+    /// The number of the share's part; `None` if it has none.
+    fn part_of(&self, key: ShareKey<'_>) -> Option<PartNumber> {
         let ShareKey { share, shares } = key;
         if shares.len() <= 1 || !shares.contains(share) {
             return None;
         }
-        if let Some(part) = self.of_clusters.load().get(share) {
-            return Some(Arc::clone(part));
+        if let Some(number) = self.of_clusters.load().numbers.get(share) {
+            return Some(*number);
         }
         let new = Arc::<InUse>::default();
         self.of_clusters.rcu(|parts| {
-            let mut parts = HashMap::clone(parts);
-            parts.entry(Arc::clone(share)).or_insert_with(|| Arc::clone(&new));
+            let mut parts = ClusterParts::clone(parts);
+            if !parts.numbers.contains_key(share) {
+                parts.numbers.insert(Arc::clone(share), parts.parts.len());
+                parts.parts.push(Arc::clone(&new));
+            }
             parts
         });
-        self.of_clusters.load().get(share).cloned()
+        self.of_clusters.load().numbers.get(share).copied()
     }
-}
 
-/// What is held of one resource.
-fn counts<'c>(
-    own: Option<&'c InUse>,
-    common: &'c InUse,
-    of: impl Fn(&'c InUse) -> &'c AtomicUsize,
-) -> ShareCounts<'c> {
-    ShareCounts {
-        own: own.map(&of),
-        common: of(common),
+    fn with_part<T>(&self, own: Option<PartNumber>, with: impl FnOnce(Option<&InUse>) -> T) -> T {
+        let Some(number) = own else { return with(None) };
+        with(self.of_clusters.load().parts.get(number).map(Arc::as_ref))
+    }
+
+    /// Takes `amount` of a resource, as much as there is of the cluster's own part; all or nothing.
+    fn take(
+        &self,
+        own: Option<PartNumber>,
+        resource: Resource,
+        shares: Shares,
+        amount: usize,
+    ) -> Option<ShareUse> {
+        let common = &self.common;
+        self.with_part(own, |own| {
+            let counts = ShareCounts {
+                own,
+                common,
+                resource,
+            };
+            shares.take(counts, amount)
+        })
+    }
+
+    fn give_back(&self, own: Option<PartNumber>, resource: Resource, held: ShareUse) {
+        let common = &self.common;
+        self.with_part(own, |own| {
+            held.give_back(ShareCounts {
+                own,
+                common,
+                resource,
+            });
+        });
     }
 }
 
@@ -256,7 +264,7 @@ impl Permit {
     /// Whether there is room for a body of `bytes`; more than was announced is taken now.
     pub(crate) fn reserve_body(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes.amount());
-        let taken = self.shares.take(self.counts(|in_use| &in_use.bytes), more);
+        let taken = self.limiter.take(self.own, Resource::Bytes, self.shares, more);
         if let Some(taken) = taken {
             self.bytes = self.bytes.and(taken);
         }
@@ -265,10 +273,12 @@ impl Permit {
 
     /// Room for a copy of `bytes` beside the bodies, if there is any.
     pub(crate) fn copy(&self, bytes: usize) -> Option<CopyPermit> {
-        let taken = self.shares.take(self.counts(|in_use| &in_use.copied), bytes)?;
+        let taken = self
+            .limiter
+            .take(self.own, Resource::Copied, self.shares, bytes)?;
         Some(CopyPermit {
-            limiter: Arc::clone(&self.limiter),
-            own: self.own.clone(),
+            limiter: self.limiter.clone(),
+            own: self.own,
             bytes: taken,
         })
     }
@@ -276,33 +286,27 @@ impl Permit {
     /// Room for the reply.
     pub(crate) fn reply_room(&self) -> ReplyRoom {
         ReplyRoom {
-            limiter: Arc::clone(&self.limiter),
-            own: self.own.clone(),
+            limiter: self.limiter.clone(),
+            own: self.own,
             shares: self.replies,
         }
     }
 
     /// One more call, if there may be one.
     pub(crate) fn call(&self) -> Option<CallPermit> {
-        let call = self.calls.take(self.counts(|in_use| &in_use.calls), 1)?;
+        let call = self.limiter.take(self.own, Resource::Calls, self.calls, 1)?;
         Some(CallPermit {
-            limiter: Arc::clone(&self.limiter),
-            own: self.own.clone(),
+            limiter: self.limiter.clone(),
+            own: self.own,
             call,
         })
-    }
-
-    fn counts<'c>(&'c self, of: impl Fn(&'c InUse) -> &'c AtomicUsize) -> ShareCounts<'c> {
-        counts(self.own.as_deref(), &self.limiter.common, of)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.gauge.dec();
-        self.bytes.give_back(self.counts(|in_use| &in_use.bytes));
-        self.request.give_back(self.counts(|in_use| &in_use.requests));
-        self.limiter.requests.fetch_sub(1, Ordering::AcqRel);
+        self.limiter.give_back(self.own, Resource::Bytes, self.bytes);
+        self.limiter.give_back(self.own, Resource::Requests, self.request);
     }
 }
 
@@ -312,8 +316,7 @@ impl ReplyRoom {
     /// The reply `body`, which counts until it is dropped, if there is room.
     pub(crate) fn reserve(self, body: Bytes) -> Option<Bytes> {
         let Self { limiter, own, shares } = self;
-        let counts = counts(own.as_deref(), &limiter.common, |in_use| &in_use.replies);
-        let bytes = shares.take(counts, body.len() + REPLY_BYTES)?;
+        let bytes = limiter.take(own, Resource::Replies, shares, body.len() + REPLY_BYTES)?;
         Some(Bytes::from_owner(CountedReply {
             body,
             limiter,
@@ -333,10 +336,7 @@ impl AsRef<[u8]> for CountedReply {
 
 impl Drop for CountedReply {
     fn drop(&mut self) {
-        let counts = counts(self.own.as_deref(), &self.limiter.common, |in_use| {
-            &in_use.replies
-        });
-        self.bytes.give_back(counts);
+        self.limiter.give_back(self.own, Resource::Replies, self.bytes);
     }
 }
 
@@ -344,8 +344,7 @@ impl Drop for CountedReply {
 
 impl Drop for CallPermit {
     fn drop(&mut self) {
-        let counts = counts(self.own.as_deref(), &self.limiter.common, |in_use| &in_use.calls);
-        self.call.give_back(counts);
+        self.limiter.give_back(self.own, Resource::Calls, self.call);
     }
 }
 
@@ -353,26 +352,7 @@ impl Drop for CallPermit {
 
 impl Drop for CopyPermit {
     fn drop(&mut self) {
-        let counts = counts(self.own.as_deref(), &self.limiter.common, |in_use| &in_use.copied);
-        self.bytes.give_back(counts);
-    }
-}
-
-// === impl TokenBucket ===
-
-impl TokenBucket {
-    /// Takes the time of one request that came `now`, if there is some.
-    pub(crate) fn take(&self, now: Instant) -> bool {
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let since = now.saturating_duration_since(*self.start.get_or_init(|| now));
-        let now = nanoseconds(since + MAX_BURST_TIME);
-        let oldest = now.saturating_sub(nanoseconds(MAX_BURST_TIME));
-        let next = |free: u64| {
-            let free = free.max(oldest);
-            (free < now).then(|| free.saturating_add(nanoseconds(REQUEST_INTERVAL)))
-        };
-        let taken = self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        taken.is_ok()
+        self.limiter.give_back(self.own, Resource::Copied, self.bytes);
     }
 }
 
@@ -404,13 +384,15 @@ impl Shares {
     }
 
     /// Takes `amount`, as much as there is of the cluster's own part; all or nothing.
-    pub(crate) fn take(self, counts: ShareCounts<'_>, amount: usize) -> Option<ShareUse> {
-        let own = counts.own.map_or(0, |held| take_some(held, amount, self.own));
+    fn take(self, counts: ShareCounts<'_>, amount: usize) -> Option<ShareUse> {
+        let own = counts
+            .own
+            .map_or(0, |own| own.take_some(counts.resource, amount, self.own));
         let held = ShareUse {
             own,
             common: amount - own,
         };
-        if take(counts.common, held.common, self.common) {
+        if counts.common.take(counts.resource, held.common, self.common) {
             return Some(held);
         }
         ShareUse { common: 0, ..held }.give_back(counts);
@@ -432,31 +414,12 @@ impl ShareUse {
         }
     }
 
-    pub(crate) fn give_back(self, counts: ShareCounts<'_>) {
+    fn give_back(self, counts: ShareCounts<'_>) {
         if let Some(own) = counts.own {
-            own.fetch_sub(self.own, Ordering::AcqRel);
+            own.give_back(counts.resource, self.own);
         }
-        counts.common.fetch_sub(self.common, Ordering::AcqRel);
+        counts.common.give_back(counts.resource, self.common);
     }
-}
-
-/// Adds `amount` unless that exceeds `most`.
-fn take(count: &AtomicUsize, amount: usize, most: usize) -> bool {
-    let fits = |held: usize| held.checked_add(amount).filter(|sum| *sum <= most);
-    amount == 0
-        || count
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, fits)
-            .is_ok()
-}
-
-/// Adds as much of `amount` as does not exceed `most`; how much that was.
-fn take_some(count: &AtomicUsize, amount: usize, most: usize) -> usize {
-    let fitting = |held: usize| amount.min(most.saturating_sub(held));
-    count
-        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |held| {
-            Some(held + fitting(held))
-        })
-        .map_or(0, fitting)
 }
 
 /// Bytes by a hash of cluster and user name, whose length then does not matter.

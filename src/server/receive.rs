@@ -29,15 +29,16 @@ use crate::config::{Config, Endpoint, parse_duration};
 use crate::identity::{Caller, Credentials, Refusal};
 use crate::state::{Snapshot, UnsyncedAnswer};
 use crate::telemetry::ReviewTrace;
-use crate::telemetry::metrics::{IntGauge, Outcome};
+use crate::telemetry::metrics::Outcome;
+use crate::telemetry::per_worker::{WorkerRef, WorkerRefs};
 use crate::telemetry::traces::TraceBegin;
 
 /// A request that may be answered. It holds its place until it is dropped.
 pub(crate) struct ReviewRequest {
     /// What it is judged by, from beginning to end.
-    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) snapshot: WorkerRef<Snapshot>,
     /// Who asks.
-    pub(crate) caller: Caller,
+    pub(crate) caller: Arc<Caller>,
     /// The instant for which it is decided: one for all that it takes.
     pub(crate) time: SystemTime,
     /// When the caller gives up.
@@ -52,8 +53,8 @@ pub(crate) struct ReviewRequest {
 
 /// A request whose head is in order. It holds its permit until it is dropped.
 pub(crate) struct RequestContext {
-    snapshot: Arc<Snapshot>,
-    caller: Caller,
+    snapshot: WorkerRef<Snapshot>,
+    caller: Arc<Caller>,
     arrived: Instant,
     /// The wall-clock time at which it arrived.
     time: SystemTime,
@@ -73,7 +74,7 @@ pub(crate) fn receive(
     if shared.lifecycle.phase() == LifecyclePhase::Starting {
         return Err(Rejection::Starting);
     }
-    let snapshot = Arc::clone(&shared.state.current());
+    let snapshot = shared.state.for_request();
     let caller = authenticate(head, path_token, time, shared, &snapshot, endpoint)?;
     let trace = begin_trace(head, (arrived, time), shared, &snapshot, endpoint);
     check_origin(head, &snapshot.config)?;
@@ -204,7 +205,7 @@ fn authenticate(
     shared: &GatewayState,
     snapshot: &Snapshot,
     endpoint: Endpoint,
-) -> Result<Caller, Rejection> {
+) -> Result<Arc<Caller>, Rejection> {
     let credentials = Credentials {
         peer: head.connection.certificate.as_ref(),
         authorization: head.authorization.value(),
@@ -254,11 +255,12 @@ fn enter(
         share: &caller.share,
         shares: snapshot.authenticator.shares(),
     };
-    let (limiter, gauge) = limiter(endpoint, shared);
-    if caller.has_only_path_token() && !limiter.is_within_rate(key, Instant::now()) {
+    let limiter = limiter(endpoint, shared);
+    if caller.has_only_path_token() && !limiter.shared().is_within_rate(key, Instant::now()) {
         return None;
     }
-    limiter.enter(capacity, Some(key), bytes, gauge)
+    let gauge = shared.metrics.in_flight(endpoint);
+    limiter.own().enter(capacity, Some(key), bytes, gauge)
 }
 
 /// What the trace of a review at `endpoint` is called.
@@ -270,12 +272,11 @@ const fn span_name(endpoint: Endpoint) -> &'static str {
     }
 }
 
-/// What bounds the reviews at `endpoint` that are in flight, and what counts them.
-const fn limiter(endpoint: Endpoint, shared: &GatewayState) -> (&Arc<Limiter>, &IntGauge) {
+/// What bounds the reviews at `endpoint` that are in flight.
+const fn limiter(endpoint: Endpoint, shared: &GatewayState) -> &WorkerRefs<Limiter> {
     match endpoint {
-        Endpoint::Authorize => (&shared.lifecycle.authorization, &shared.authorizations_in_flight),
-        Endpoint::Validate => (&shared.lifecycle.admission, &shared.validations_in_flight),
-        Endpoint::Mutate => (&shared.lifecycle.admission, &shared.mutating),
+        Endpoint::Authorize => &shared.lifecycle.authorization,
+        Endpoint::Validate | Endpoint::Mutate => &shared.lifecycle.admission,
     }
 }
 
@@ -321,7 +322,7 @@ pub(crate) fn identify(
     credentials: &Credentials<'_>,
     time: SystemTime,
     may_use: impl FnOnce(&Caller) -> Result<(), Refusal>,
-) -> Result<Caller, Refusal> {
+) -> Result<Arc<Caller>, Refusal> {
     let known = snapshot.authenticate(credentials, time);
     let (method, outcome) = match &known {
         Ok(caller) => (caller.method, Outcome::Success),

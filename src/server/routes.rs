@@ -11,6 +11,7 @@
 //! [`receive`](super::receive) has the checks before a review is decoded.
 
 use std::future::Future;
+use std::rc::Rc;
 
 use actix_web::web::{Bytes, Data};
 use futures_util::Stream;
@@ -23,9 +24,9 @@ use super::{admit, authorize};
 use crate::telemetry::metrics::{Endpoint, Phase};
 
 /// Answers one request, and gives back what is left of its body. The head is checked before
-/// this returns, so that the future borrows nothing from it.
+/// this returns, so that the future borrows nothing from it. `shared` is the worker's own reference.
 pub(crate) fn answer<B, E>(
-    shared: &Data<GatewayState>,
+    shared: &Rc<Data<GatewayState>>,
     head: &RequestHead<'_>,
     mut body: B,
 ) -> impl Future<Output = (Reply, B)> + use<B, E>
@@ -37,7 +38,7 @@ where
     let begun = begin(shared, head, path);
     let trace = begun.as_ref().map(|(_, context)| context.trace().clone());
     let trace = trace.unwrap_or_default();
-    let shared = shared.clone();
+    let shared = Rc::clone(shared);
     async move {
         let received = match begun {
             Ok((route, context)) => context

@@ -11,7 +11,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::available_parallelism;
 use std::time::SystemTime;
 
 use actix_rt::Arbiter;
@@ -30,6 +29,7 @@ use super::http2::{self, Timeouts};
 use super::request::RequestHead;
 use super::{http1, routes};
 use crate::identity::PeerCertificate;
+use crate::telemetry::per_worker::{become_worker, worker_count};
 
 /// The threads of each worker that read files of credentials.
 const BLOCKING_THREADS: usize = 1;
@@ -64,9 +64,11 @@ struct Load(Arc<AtomicUsize>);
 impl Workers {
     /// Starts them; every handshake begins with `tls`.
     pub(crate) fn start(shared: &Data<GatewayState>, tls: &SslContext) -> io::Result<Self> {
-        let count = available_parallelism().map_or(1, usize::from);
-        let start = |_| Worker::start(shared.clone(), tls.clone());
-        (0..count).map(start).collect::<io::Result<_>>().map(Self)
+        let start = |number| Worker::start(number, shared.clone(), tls.clone());
+        (0..worker_count())
+            .map(start)
+            .collect::<io::Result<_>>()
+            .map(Self)
     }
 
     /// Has the worker with the fewest connections serve this one.
@@ -93,7 +95,7 @@ impl Workers {
 // === impl Worker ===
 
 impl Worker {
-    fn start(shared: Data<GatewayState>, tls: SslContext) -> io::Result<Self> {
+    fn start(number: usize, shared: Data<GatewayState>, tls: SslContext) -> io::Result<Self> {
         let arbiter = Arbiter::try_with_tokio_rt(|| {
             runtime::Builder::new_current_thread()
                 .enable_all()
@@ -101,7 +103,10 @@ impl Worker {
                 .build()
         })?;
         let (jobs, received) = mpsc::unbounded_channel();
-        arbiter.spawn_fn(move || drop(actix_rt::spawn(work(shared, tls, received))));
+        arbiter.spawn_fn(move || {
+            become_worker(number);
+            drop(actix_rt::spawn(work(shared, tls, received)));
+        });
         Ok(Self {
             arbiter,
             jobs,
@@ -148,7 +153,8 @@ impl Drop for Load {
 
 /// What one worker does.
 async fn work(shared: Data<GatewayState>, tls: SslContext, mut jobs: UnboundedReceiver<WorkerJob>) {
-    let of_http1 = shared.clone();
+    let shared = Rc::new(shared);
+    let of_http1 = Rc::clone(&shared);
     let app = move |head: &RequestHead<'_>, body| routes::answer(&of_http1, head, body);
     let Some(http1) = http1::service(Rc::new(http1::reviews(app))).await else {
         tracing::error!("HTTP/1.1 cannot be served");
@@ -156,7 +162,7 @@ async fn work(shared: Data<GatewayState>, tls: SslContext, mut jobs: UnboundedRe
     };
     let http1 = Rc::new(http1);
     while let Some(job) = jobs.recv().await {
-        let (shared, tls, http1) = (shared.clone(), tls.clone(), Rc::clone(&http1));
+        let (shared, tls, http1) = (Rc::clone(&shared), tls.clone(), Rc::clone(&http1));
         actix_rt::spawn(async move {
             let status = Arc::clone(job.accepted.tracked.status());
             status.run(connection(job, &shared, &tls, &*http1)).await;
@@ -165,7 +171,7 @@ async fn work(shared: Data<GatewayState>, tls: SslContext, mut jobs: UnboundedRe
 }
 
 /// Serves one connection to its end.
-async fn connection<H>(job: WorkerJob, shared: &Data<GatewayState>, tls: &SslContext, http1: &H)
+async fn connection<H>(job: WorkerJob, shared: &Rc<Data<GatewayState>>, tls: &SslContext, http1: &H)
 where
     H: Service<(http1::Stream<SslStream<TcpStream>>, Option<std::net::SocketAddr>), Response = ()>,
     H::Error: std::fmt::Debug,

@@ -73,7 +73,11 @@ impl Snapshot {
     /// # Errors
     ///
     /// Nobody is known by them, or not for this request.
-    pub fn authenticate(&self, credentials: &Credentials<'_>, now: SystemTime) -> Result<Caller, Refusal> {
+    pub fn authenticate(
+        &self,
+        credentials: &Credentials<'_>,
+        now: SystemTime,
+    ) -> Result<Arc<Caller>, Refusal> {
         let caller = self.authenticator.authenticate(credentials, now)?;
         let Some(token) = &caller.attestation else {
             return Ok(caller);

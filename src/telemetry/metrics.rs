@@ -6,23 +6,26 @@
 
 mod counts;
 mod families;
+mod recorders;
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
 use prometheus::process_collector::ProcessCollector;
-use prometheus::{Encoder, Histogram, IntCounterVec, IntGaugeVec, Registry, TextEncoder};
+use prometheus::{Encoder, IntCounterVec, IntGaugeVec, Registry, TextEncoder};
 
 pub use counts::{
     DurationCounts, EndpointSample, MetricsSample, PolicyCounts, WebhookCounts, histogram_quantile,
 };
 pub use families::{
-    AuthenticationMethod, Code, ConnectionState, Endpoint, Label, Outcome, Phase, PolicyCounters,
-    PolicyResult, UpstreamRecorder,
+    AuthenticationMethod, Code, ConnectionState, Endpoint, Label, Outcome, Phase, PolicyResult,
+    UpstreamRecorder,
 };
 pub use prometheus::{IntCounter, IntGauge};
+pub use recorders::PolicyCounters;
 
+use super::per_worker::{WorkerGauge, WorkerSeries};
 use families::{ByLabel, ConfiguredNames, Families, OTHER, SeriesLabels, label_pairs, label_values};
 use portcullis_policy::authorization::AccessRequestState;
 use portcullis_policy::model::{CauseKind, Decision, Time};
@@ -34,13 +37,18 @@ const ADMISSION_DECISIONS: [Decision; 2] = [Decision::Allow, Decision::Deny];
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    http_requests: [ByLabel<Code, IntCounter>; Endpoint::ALL.len()],
+    /// What requests count, by the numbers in the fields below.
+    requests: WorkerSeries,
+    http_requests: [ByLabel<Code, usize>; Endpoint::ALL.len()],
     /// Of paths that are no endpoint.
-    other_requests: ByLabel<Code, IntCounter>,
-    authorization_decisions: ByLabel<Decision, IntCounter>,
-    admission_decisions: [ByLabel<Decision, IntCounter>; Phase::COUNT],
-    decision_duration: ByLabel<Endpoint, Histogram>,
-    authentication_attempts: [ByLabel<Outcome, IntCounter>; AuthenticationMethod::COUNT],
+    other_requests: ByLabel<Code, usize>,
+    authorization_decisions: ByLabel<Decision, usize>,
+    admission_decisions: [ByLabel<Decision, usize>; Phase::COUNT],
+    authentication_attempts: [ByLabel<Outcome, usize>; AuthenticationMethod::COUNT],
+    in_flight: [WorkerGauge; Endpoint::ALL.len()],
+    shadow_in_flight: WorkerGauge,
+    /// The counters of policies, of each snapshot by which requests are decided.
+    of_policies: Mutex<Vec<Weak<WorkerSeries>>>,
     reloads: ByLabel<Outcome, IntCounter>,
     families: Families,
     configured: ConfiguredNames,
@@ -79,9 +87,6 @@ impl Metrics {
         let registry = Registry::new();
         registry.register(Box::new(ProcessCollector::for_self()))?;
         let families = Families::new(&registry)?;
-        for endpoint in Endpoint::ALL {
-            families.in_flight.with_label_values(&[endpoint.as_str()]).set(0);
-        }
         families
             .build_info
             .with_label_values(&[env!("CARGO_PKG_VERSION")])
@@ -95,31 +100,36 @@ impl Metrics {
         ] {
             families.restrictions_removed.with_label_values(&[kind]);
         }
+        let mut series = Vec::new();
+        let mut numbered = |counter: IntCounter| {
+            series.push(counter);
+            series.len() - 1
+        };
         Ok(Self {
             http_requests: Endpoint::ALL.map(|endpoint| {
-                by_label(&families.http_requests, |code: Code| {
-                    [endpoint.as_str(), code.as_str()]
-                })
+                let labels = |code: Code| [endpoint.as_str(), code.as_str()];
+                by_label(&families.http_requests, labels).map(&mut numbered)
             }),
-            other_requests: by_label(&families.http_requests, |code: Code| [OTHER, code.as_str()]),
+            other_requests: by_label(&families.http_requests, |code: Code| [OTHER, code.as_str()])
+                .map(&mut numbered),
             authorization_decisions: by_label(&families.authorization_decisions, |decision: Decision| {
                 [decision.as_str()]
-            }),
+            })
+            .map(&mut numbered),
             admission_decisions: Phase::ALL.map(|phase| {
-                ByLabel::only(&ADMISSION_DECISIONS, |decision: Decision| {
-                    families
-                        .admission_decisions
-                        .with_label_values(&[phase.as_str(), decision.as_str()])
-                })
-            }),
-            decision_duration: ByLabel::new(|endpoint: Endpoint| {
-                families.decision_duration.with_label_values(&[endpoint.as_str()])
+                let family = &families.admission_decisions;
+                let counter =
+                    |decision: Decision| family.with_label_values(&[phase.as_str(), decision.as_str()]);
+                ByLabel::only(&ADMISSION_DECISIONS, counter).map(&mut numbered)
             }),
             authentication_attempts: AuthenticationMethod::ALL.map(|method| {
-                by_label(&families.authentication_attempts, |outcome: Outcome| {
-                    [method.as_str(), outcome.as_str()]
-                })
+                let labels = |outcome: Outcome| [method.as_str(), outcome.as_str()];
+                by_label(&families.authentication_attempts, labels).map(&mut numbered)
             }),
+            requests: WorkerSeries::new(series),
+            in_flight: Default::default(),
+            shadow_in_flight: WorkerGauge::default(),
+            of_policies: Mutex::default(),
             reloads: by_label(&families.reloads, |outcome: Outcome| [outcome.as_str()]),
             families,
             configured: ConfiguredNames::default(),
@@ -135,7 +145,7 @@ impl Metrics {
             None => Some(&self.other_requests),
         };
         match (codes, Code::of(code)) {
-            (Some(codes), Some(code)) => codes.record(code, IntCounter::inc),
+            (Some(codes), Some(code)) => codes.record(code, |number| self.requests.add(*number, 1)),
             _ => self
                 .families
                 .http_requests
@@ -146,26 +156,24 @@ impl Metrics {
 
     /// A SubjectAccessReview was answered; `took` from the decoded review to the decision.
     pub fn authorization(&self, decision: Decision, took: Duration) {
-        self.authorization_decisions.record(decision, IntCounter::inc);
-        self.decision_duration.record(Endpoint::Authorize, |duration| {
-            duration.observe(took.as_secs_f64())
-        });
+        self.authorization_decisions
+            .record(decision, |number| self.requests.add(*number, 1));
+        self.families.decision_duration.observe(Endpoint::Authorize, took);
     }
 
     /// An AdmissionReview was answered; `took` from the decoded review to the decision.
     pub fn admission(&self, phase: Phase, allowed: bool, took: Duration) {
         let decision = if allowed { Decision::Allow } else { Decision::Deny };
         if let Some(decisions) = self.admission_decisions.get(phase.index()) {
-            decisions.record(decision, IntCounter::inc);
+            decisions.record(decision, |number| self.requests.add(*number, 1));
         }
-        self.decision_duration
-            .record(phase.into(), |duration| duration.observe(took.as_secs_f64()));
+        self.families.decision_duration.observe(phase.into(), took);
     }
 
     /// A credential, or the lack of one, settled who calls.
     pub fn authentication(&self, method: AuthenticationMethod, outcome: Outcome) {
         if let Some(outcomes) = self.authentication_attempts.get(method.index()) {
-            outcomes.record(outcome, IntCounter::inc);
+            outcomes.record(outcome, |number| self.requests.add(*number, 1));
         }
     }
 
@@ -262,24 +270,23 @@ impl Metrics {
         let policies: Vec<_> = policies.into_iter().collect();
         let labels = self.configured.labels(policies.iter().map(|(_, name)| *name));
         let mut names = HashSet::new();
-        let counters_of = |(kind, name): (CauseKind, &'a str)| {
-            let name = labels.of(name);
-            names.insert((kind.as_str(), name));
-            PolicyCounters {
-                results: ByLabel::new(|result: PolicyResult| {
-                    self.families.policy_evaluations.with_label_values(&[
-                        kind.as_str(),
-                        name,
-                        result.as_str(),
-                    ])
-                }),
-                cost: self
-                    .families
-                    .policy_cost
-                    .with_label_values(&[kind.as_str(), name]),
-            }
-        };
-        let counters = policies.into_iter().map(counters_of).collect();
+        let mut series = Vec::with_capacity(policies.len() * PolicyCounters::COUNT);
+        for (kind, name) in &policies {
+            let (kind, name) = (kind.as_str(), labels.of(name));
+            names.insert((kind, name));
+            let results = PolicyResult::ALL.into_iter();
+            series.extend(results.map(|result| {
+                let family = &self.families.policy_evaluations;
+                family.with_label_values(&[kind, name, result.as_str()])
+            }));
+            series.push(self.families.policy_cost.with_label_values(&[kind, name]));
+        }
+        let counts = Arc::new(WorkerSeries::new(series));
+        let counters = PolicyCounters::of_all(&counts, policies.len());
+        let mut of_policies = self.of_policies.lock().unwrap_or_else(PoisonError::into_inner);
+        of_policies.retain(|counts| counts.strong_count() > 0);
+        of_policies.push(Arc::downgrade(&counts));
+        drop(of_policies);
         for (kind, name) in label_pairs(&self.families.policy_evaluations, "kind", "name") {
             if !names.contains(&(kind.as_str(), name.as_str())) {
                 self.families.end_policy(&kind, &name);
@@ -354,8 +361,13 @@ impl Metrics {
 
     /// How many requests of an endpoint are being read or answered.
     #[must_use]
-    pub fn in_flight(&self, endpoint: Endpoint) -> IntGauge {
-        self.families.in_flight.with_label_values(&[endpoint.as_str()])
+    pub(crate) const fn in_flight(&self, endpoint: Endpoint) -> &WorkerGauge {
+        let [authorize, validate, mutate] = &self.in_flight;
+        match endpoint {
+            Endpoint::Authorize => authorize,
+            Endpoint::Validate => validate,
+            Endpoint::Mutate => mutate,
+        }
     }
 
     /// How many connections are in each state, in the order of the states.
@@ -367,8 +379,8 @@ impl Metrics {
 
     /// About how many reviews webhooks in shadow are being asked.
     #[must_use]
-    pub fn shadow_in_flight(&self) -> IntGauge {
-        self.families.shadow_in_flight.clone()
+    pub(crate) const fn shadow_in_flight(&self) -> &WorkerGauge {
+        &self.shadow_in_flight
     }
 
     /// Webhooks in shadow were not asked about a review.
@@ -542,6 +554,7 @@ impl Metrics {
     /// # Errors
     /// Only if a metric were inconsistent in itself.
     pub fn encode(&self) -> Result<Vec<u8>, prometheus::Error> {
+        self.gather();
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(text)

@@ -41,3 +41,5 @@ mod tracing;
 mod usage;
 mod webhook_tokens;
 mod webhooks;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod wide;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -149,7 +149,7 @@ pub(crate) fn seen(
     seen_at(0, authenticator, peer, authorization)
 }
 
-fn reported(outcome: &Result<Caller, Refusal>) -> String {
+fn reported(outcome: &Result<Arc<Caller>, Refusal>) -> String {
     match outcome {
         Ok(caller) => {
             format!(

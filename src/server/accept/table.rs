@@ -325,8 +325,9 @@ pub(crate) enum PeerStanding {
 const NEVER: u64 = u64::MAX;
 
 /// Shared by the [`ConnectionTable`], which says when a connection must end, and the
-/// connection's task, which does it.
+/// connection's task, which does it. In cache lines of its own: other connections are those of other workers.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct ConnectionStatus {
     stage: AtomicU8,
     standing: AtomicU8,

@@ -258,7 +258,7 @@ fn verify(
 mod tests {
     use super::*;
     use crate::server::limits::{Capacity, Limiter};
-    use crate::telemetry::metrics::IntGauge;
+    use crate::telemetry::per_worker::{WorkerGauge, WorkerRef};
     use portcullis_policy::admission::FailurePolicy;
     use portcullis_policy::admission::Reinvocation;
     use portcullis_policy::admission::matching::Constraints;
@@ -305,8 +305,8 @@ mod tests {
             memory: 0,
             calls,
         };
-        let gauge = IntGauge::new("in_flight", "requests").unwrap();
-        Arc::new(Limiter::default())
+        let gauge = WorkerGauge::default();
+        WorkerRef::<Limiter>::new(Arc::default())
             .enter(capacity, None, 0, &gauge)
             .unwrap()
     }
@@ -318,8 +318,8 @@ mod tests {
             memory,
             calls: 0,
         };
-        let gauge = IntGauge::new("in_flight", "requests").unwrap();
-        let permit = Arc::new(Limiter::default()).enter(capacity, None, 0, &gauge);
+        let gauge = WorkerGauge::default();
+        let permit = WorkerRef::<Limiter>::new(Arc::default()).enter(capacity, None, 0, &gauge);
         let reply = Reply {
             body: body.into(),
             ..Reply::default()

@@ -47,7 +47,7 @@ const MAX_REASON_BYTES: usize = 1024;
 struct PendingShadows {
     shared: Data<GatewayState>,
     snapshot: Arc<Snapshot>,
-    caller: Caller,
+    caller: Arc<Caller>,
     phase: Phase,
     read: Arc<OwnedAdmissionReview>,
     decided: DeferredLogLine,
@@ -83,7 +83,10 @@ pub(crate) fn spawn(
         decisions: Vec::new(),
     };
     let limiter = &shared.lifecycle.shadow;
-    match limiter.enter(capacity(), None, read.memory(), &shared.shadowing) {
+    match limiter
+        .own()
+        .enter(capacity(), None, read.memory(), shared.metrics.shadow_in_flight())
+    {
         None => shared.metrics.shadow_dropped(),
         Some(permit) => {
             let permit = Arc::new(permit);

@@ -144,7 +144,7 @@ fn caller(
     connection: &Connection,
     shared: &GatewayState,
     snapshot: &Snapshot,
-) -> Result<Caller, ViewError> {
+) -> Result<Arc<Caller>, ViewError> {
     let mut values = headers.get_all(header::AUTHORIZATION);
     let authorization = match (values.next(), values.next()) {
         (value, None) => value.map(|value| value.as_bytes()),

@@ -10,7 +10,9 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{InUse, Limiter, Permit, ShareCounts, ShareUse, Shares, counts};
+use super::in_use::Resource;
+use super::{Limiter, PartNumber, Permit, ShareUse, Shares};
+use crate::telemetry::per_worker::WorkerRef;
 use portcullis_policy::admission::{ObjectMemory, TakenMemory};
 
 /// Which part one user may have.
@@ -22,8 +24,8 @@ const LARGE_BYTES: usize = 256 << 10;
 /// Memory for what is made of one review.
 #[derive(Debug, Clone)]
 pub(crate) struct ReviewMemory {
-    limiter: Arc<Limiter>,
-    own: Option<Arc<InUse>>,
+    limiter: WorkerRef<Limiter>,
+    own: Option<PartNumber>,
     shares: Shares,
     user: u64,
     /// What this review has.
@@ -33,8 +35,8 @@ pub(crate) struct ReviewMemory {
 /// Bytes that are counted as long as this lives.
 #[derive(Debug)]
 pub(crate) struct MadeBytes {
-    limiter: Arc<Limiter>,
-    own: Option<Arc<InUse>>,
+    limiter: WorkerRef<Limiter>,
+    own: Option<PartNumber>,
     held: ShareUse,
 }
 
@@ -52,8 +54,8 @@ impl Permit {
     /// Memory for what is made of the review, of `user` in its cluster.
     pub(crate) fn memory(&self, cluster: &str, user: &str) -> ReviewMemory {
         ReviewMemory {
-            limiter: Arc::clone(&self.limiter),
-            own: self.own.clone(),
+            limiter: self.limiter.clone(),
+            own: self.own,
             shares: self.memory,
             user: self.limiter.users.key(cluster, user),
             taken: Arc::default(),
@@ -62,7 +64,7 @@ impl Permit {
 
     /// Memory for so many bytes while it is not known whose they are.
     pub(crate) fn make(&self, bytes: usize) -> Option<MadeBytes> {
-        MadeBytes::take(&self.limiter, self.own.as_ref(), self.memory, bytes)
+        MadeBytes::take(&self.limiter, self.own, self.memory, bytes)
     }
 }
 
@@ -77,7 +79,7 @@ impl ReviewMemory {
         if !is_alone && held + bytes > share {
             return None;
         }
-        let taken = MadeBytes::take(&self.limiter, self.own.as_ref(), self.shares, bytes)?;
+        let taken = MadeBytes::take(&self.limiter, self.own, self.shares, bytes)?;
         users.insert(self.user, held + bytes);
         self.taken.fetch_add(bytes, Ordering::Relaxed);
         Some(TakenBytes {
@@ -97,16 +99,21 @@ impl ObjectMemory for ReviewMemory {
 // === impl MadeBytes ===
 
 impl MadeBytes {
-    fn take(limiter: &Arc<Limiter>, own: Option<&Arc<InUse>>, shares: Shares, bytes: usize) -> Option<Self> {
+    fn take(
+        limiter: &WorkerRef<Limiter>,
+        own: Option<PartNumber>,
+        shares: Shares,
+        bytes: usize,
+    ) -> Option<Self> {
         let shares = if bytes > LARGE_BYTES {
             shares.three_quarters()
         } else {
             shares
         };
-        let held = shares.take(made(limiter, own), bytes)?;
+        let held = limiter.take(own, Resource::Made, shares, bytes)?;
         Some(Self {
-            limiter: Arc::clone(limiter),
-            own: own.cloned(),
+            limiter: limiter.clone(),
+            own,
             held,
         })
     }
@@ -114,12 +121,8 @@ impl MadeBytes {
 
 impl Drop for MadeBytes {
     fn drop(&mut self) {
-        self.held.give_back(made(&self.limiter, self.own.as_ref()));
+        self.limiter.give_back(self.own, Resource::Made, self.held);
     }
-}
-
-fn made<'c>(limiter: &'c Limiter, own: Option<&'c Arc<InUse>>) -> ShareCounts<'c> {
-    counts(own.map(|own| &**own), &limiter.common, |in_use| &in_use.made)
 }
 
 // === impl TakenBytes ===
@@ -144,12 +147,12 @@ mod tests {
 
     use super::*;
     use crate::server::limits::{Capacity, ShareKey};
-    use crate::telemetry::metrics::IntGauge;
+    use crate::telemetry::per_worker::{WorkerGauge, WorkerRefs};
 
     const MIB: usize = 1 << 20;
 
     /// A permit of a cluster among these, where there are 64 MiB.
-    fn permit(limiter: &Arc<Limiter>, cluster: &str, clusters: &[&str]) -> Permit {
+    fn permit(limiter: &WorkerRefs<Limiter>, cluster: &str, clusters: &[&str]) -> Permit {
         let clusters: BTreeSet<Arc<str>> = clusters.iter().copied().map(Arc::from).collect();
         let key = ShareKey {
             share: &Arc::from(cluster),
@@ -161,8 +164,8 @@ mod tests {
             memory: 64 * MIB,
             calls: 0,
         };
-        let gauge = IntGauge::new("in_flight", "requests").unwrap();
-        limiter.enter(capacity, Some(key), 0, &gauge).unwrap()
+        let gauge = WorkerGauge::default();
+        limiter.own().enter(capacity, Some(key), 0, &gauge).unwrap()
     }
 
     fn taken(memory: &ReviewMemory, bytes: usize) -> Vec<TakenMemory> {
@@ -171,7 +174,7 @@ mod tests {
 
     #[test]
     fn one_user_has_a_quarter_unless_for_a_single_review() {
-        let limiter = Arc::default();
+        let limiter = WorkerRefs::default();
         let permit = permit(&limiter, "east", &["east"]);
         let memory = |user| permit.memory("east", user);
         let (first, second) = (memory("mallory"), memory("mallory"));
@@ -187,13 +190,13 @@ mod tests {
         );
         assert_eq!(taken(&memory("jane"), 4 * MIB).len(), 8, "others have the rest");
         drop((held, small));
-        assert!(limiter.users.lock().is_empty());
-        assert_eq!(limiter.common.made.load(Ordering::Relaxed), 0);
+        assert!(limiter.shared().users.lock().is_empty());
+        assert_eq!(limiter.shared().common.in_use(Resource::Made), 0);
     }
 
     #[test]
     fn what_is_large_leaves_a_quarter_to_what_is_small() {
-        let limiter = Arc::default();
+        let limiter = WorkerRefs::default();
         let permit = permit(&limiter, "east", &["east"]);
         let large: Vec<_> = std::iter::from_fn(|| permit.make(MIB)).collect();
         assert_eq!(large.len(), 48);
@@ -203,7 +206,7 @@ mod tests {
 
     #[test]
     fn one_cluster_leaves_the_others_their_share() {
-        let limiter = Arc::default();
+        let limiter = WorkerRefs::default();
         let of = |cluster| permit(&limiter, cluster, &["east", "west"]);
         let (east, west) = (of("east"), of("west"));
         let all: Vec<_> = std::iter::from_fn(|| east.make(LARGE_BYTES)).collect();

@@ -1,13 +1,23 @@
+use super::in_use::TokenBucket;
 use super::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::telemetry::per_worker::{become_worker, worker_count};
 use proptest::prelude::*;
 
-fn gauge() -> IntGauge {
-    IntGauge::new("in_flight", "requests").unwrap()
+fn limiter() -> WorkerRef<Limiter> {
+    WorkerRef::new(Arc::default())
+}
+
+fn gauge() -> WorkerGauge {
+    WorkerGauge::default()
 }
 
 #[test]
 fn a_limiter_is_full_at_its_requests_and_has_room_again_after_one_ends() {
-    let (limiter, gauge) = (Arc::new(Limiter::default()), gauge());
+    let (limiter, gauge) = (limiter(), gauge());
     let capacity = Capacity {
         requests: 2,
         bytes: 100,
@@ -25,7 +35,7 @@ fn a_limiter_is_full_at_its_requests_and_has_room_again_after_one_ends() {
 
 #[test]
 fn a_limiter_is_full_at_its_bytes_announced_or_not() {
-    let (limiter, gauge) = (Arc::new(Limiter::default()), gauge());
+    let (limiter, gauge) = (limiter(), gauge());
     let capacity = Capacity {
         requests: 10,
         bytes: 100,
@@ -42,13 +52,13 @@ fn a_limiter_is_full_at_its_bytes_announced_or_not() {
     assert!(second.reserve_body(100));
     drop(second);
     assert!(limiter.is_empty());
-    let bytes = limiter.common.bytes.load(Ordering::Relaxed);
+    let bytes = limiter.common.in_use(Resource::Bytes);
     assert_eq!((bytes, gauge.get()), (0, 0));
 }
 
 #[test]
 fn copies_of_all_requests_have_as_much_room_as_their_bodies() {
-    let (limiter, gauge) = (Arc::new(Limiter::default()), gauge());
+    let (limiter, gauge) = (limiter(), gauge());
     let capacity = Capacity {
         requests: 10,
         bytes: 100,
@@ -66,7 +76,7 @@ fn copies_of_all_requests_have_as_much_room_as_their_bodies() {
 
 #[test]
 fn a_reply_takes_room_until_it_is_dropped_however_it_is_parted() {
-    let (limiter, gauge) = (Arc::new(Limiter::default()), gauge());
+    let (limiter, gauge) = (limiter(), gauge());
     let capacity = Capacity {
         requests: 10,
         bytes: 100,
@@ -105,7 +115,7 @@ fn each_share_has_a_rate_of_its_own() {
 
 #[test]
 fn an_amount_beyond_counting_does_not_fit() {
-    let limiter = Arc::new(Limiter::default());
+    let limiter = limiter();
     let capacity = Capacity {
         requests: 10,
         bytes: usize::MAX,
@@ -114,12 +124,12 @@ fn an_amount_beyond_counting_does_not_fit() {
     };
     let _one = limiter.enter(capacity, None, 1, &gauge()).unwrap();
     assert!(limiter.enter(capacity, None, usize::MAX, &gauge()).is_none());
-    assert_eq!(limiter.requests.load(Ordering::Relaxed), 1);
+    assert_eq!(limiter.common.in_use(Resource::Requests), 1);
 }
 
 #[test]
 fn one_cluster_leaves_the_others_their_part_of_requests_and_bytes() {
-    let limiter = Arc::new(Limiter::default());
+    let limiter = limiter();
     let [east, west, gone] = ["east", "west", "gone"].map(Arc::<str>::from);
     let clusters = BTreeSet::from([Arc::clone(&east), Arc::clone(&west)]);
     let capacity = Capacity {
@@ -178,6 +188,64 @@ fn half_is_reserved_in_equal_parts() {
     assert_eq!(Shares::of(3, 2, 0).own, 0, "bytes have no least part");
 }
 
+#[test]
+fn what_other_workers_keep_is_given_back_before_anything_is_refused() {
+    let (limiter, gauge) = (limiter(), gauge());
+    let capacity = Capacity {
+        requests: 64,
+        bytes: 6400,
+        memory: 0,
+        calls: 0,
+    };
+    let fill = || -> Vec<Permit> {
+        let enter = || limiter.enter(capacity, None, 100, &gauge);
+        std::iter::from_fn(enter).collect()
+    };
+    for worker in 0..worker_count() {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                become_worker(worker);
+                assert_eq!(fill().len(), 64, "others have none in use");
+            });
+        });
+    }
+    let (of_this, held) = (fill(), limiter.common.held(Resource::Requests));
+    assert_eq!((of_this.len(), held), (64, 64));
+    drop(of_this);
+    assert!(limiter.is_empty());
+}
+
+#[test]
+fn a_limit_holds_while_threads_take_from_each_other() {
+    let (limiter, gauge) = (limiter(), gauge());
+    let capacity = Capacity {
+        requests: 24,
+        bytes: usize::MAX,
+        memory: 0,
+        calls: 0,
+    };
+    let (in_flight, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let ask = |worker| {
+        become_worker(worker);
+        for _ in 0..2_000 {
+            let enter = || limiter.enter(capacity, None, 1, &gauge);
+            let permits: Vec<_> = std::iter::from_fn(enter).take(6).collect();
+            let now = in_flight.fetch_add(permits.len(), Ordering::AcqRel) + permits.len();
+            most.fetch_max(now, Ordering::Relaxed);
+            thread::yield_now();
+            in_flight.fetch_sub(permits.len(), Ordering::AcqRel);
+        }
+    };
+    thread::scope(|scope| {
+        let ask = &ask;
+        (0..8).for_each(|number| drop(scope.spawn(move || ask(number % 3))));
+    });
+    let most = most.into_inner();
+    assert!((1..=24).contains(&most), "{most} in flight");
+    assert!(limiter.is_empty());
+    assert_eq!(gauge.get(), 0);
+}
+
 proptest! {
     #[test]
     fn the_parts_are_never_more_than_the_limit_but_for_one_each(limit in 0..5000usize, clusters in 0..50usize) {
@@ -200,19 +268,20 @@ proptest! {
         steps in prop::collection::vec((0..5usize, 1..12usize, any::<bool>()), 0..200),
     ) {
         let shares = Shares::of(limit, clusters, 1);
-        let common = AtomicUsize::new(0);
-        let own: Vec<AtomicUsize> = (0..clusters).map(|_| AtomicUsize::new(0)).collect();
+        let resource = Resource::Requests;
+        let common = InUse::default();
+        let own: Vec<InUse> = (0..clusters).map(|_| InUse::default()).collect();
         let mut held: Vec<(usize, ShareUse)> = Vec::new();
         for (cluster, amount, gives_back) in steps {
-            let counts = |cluster: usize| ShareCounts { own: own.get(cluster), common: &common };
+            let counts = |cluster: usize| ShareCounts { own: own.get(cluster), common: &common, resource };
             if gives_back && !held.is_empty() {
                 let (cluster, part) = held.swap_remove(amount % held.len());
                 part.give_back(counts(cluster));
                 continue;
             }
             // One that has no part is among them, too.
-            let free = own.get(cluster).map_or(0, |own| shares.own - own.load(Ordering::Relaxed));
-            let free_in_common = shares.common - common.load(Ordering::Relaxed);
+            let free = own.get(cluster).map_or(0, |own| shares.own - own.in_use(resource));
+            let free_in_common = shares.common - common.in_use(resource);
             let taken = shares.take(counts(cluster), amount);
             prop_assert_eq!(taken.is_some(), amount <= free + free_in_common);
             if let Some(taken) = taken {
@@ -220,13 +289,13 @@ proptest! {
                 prop_assert_eq!(taken.own, amount.min(free), "its own part first");
                 held.push((cluster, taken));
             }
-            prop_assert!(own.iter().all(|own| own.load(Ordering::Relaxed) <= shares.own));
-            prop_assert!(common.load(Ordering::Relaxed) <= shares.common);
+            prop_assert!(own.iter().all(|own| own.in_use(resource) <= shares.own));
+            prop_assert!(common.in_use(resource) <= shares.common);
         }
         for (cluster, part) in held {
-            part.give_back(ShareCounts { own: own.get(cluster), common: &common });
+            part.give_back(ShareCounts { own: own.get(cluster), common: &common, resource });
         }
-        prop_assert_eq!(common.load(Ordering::Relaxed), 0);
-        prop_assert!(own.iter().all(|own| own.load(Ordering::Relaxed) == 0));
+        prop_assert_eq!(common.in_use(resource), 0);
+        prop_assert!(own.iter().all(|own| own.in_use(resource) == 0));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::*;
 use crate::server::accept;
 use crate::server::limits::{Capacity, Limiter};
-use crate::telemetry::metrics::IntGauge;
+use crate::telemetry::per_worker::{WorkerGauge, WorkerRef};
 #[test]
 fn a_path_stands_for_an_endpoint_and_the_name_of_a_policy() {
     let admit = |phase, name: &str| Some(ReviewRoute::Admit(phase, Some(name.to_owned())));
@@ -120,8 +120,8 @@ fn trickle(pieces: Vec<(u64, usize)>, deadline: Duration) -> (Result<usize, Reje
         memory: 0,
         calls: 0,
     };
-    let gauge = IntGauge::new("in_flight", "requests").unwrap();
-    let mut permit = Arc::new(Limiter::default())
+    let gauge = WorkerGauge::default();
+    let mut permit = WorkerRef::<Limiter>::new(Arc::default())
         .enter(capacity, None, 0, &gauge)
         .unwrap();
     let read = read_body_until(

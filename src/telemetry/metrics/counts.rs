@@ -1,8 +1,8 @@
 //! What the metrics have counted, as numbers at one moment, for the console.
 
 use std::collections::BTreeMap;
+use std::sync::{PoisonError, Weak};
 
-use prometheus::Histogram;
 use prometheus::core::Collector;
 use prometheus::proto::Metric;
 
@@ -92,10 +92,27 @@ pub fn histogram_quantile(buckets: impl Iterator<Item = (f64, u64)> + Clone, sha
 }
 
 impl Metrics {
+    /// Brings the series up to date with what workers have counted each for itself.
+    pub(crate) fn gather(&self) {
+        self.requests.gather();
+        let of_policies = self.of_policies.lock().unwrap_or_else(PoisonError::into_inner);
+        of_policies
+            .iter()
+            .filter_map(Weak::upgrade)
+            .for_each(|counts| counts.gather());
+        drop(of_policies);
+        for endpoint in Endpoint::ALL {
+            let series = self.families.in_flight.with_label_values(&[endpoint.as_str()]);
+            series.set(self.in_flight(endpoint).get());
+        }
+        self.families.shadow_in_flight.set(self.shadow_in_flight.get());
+    }
+
     /// The counts of each policy, by kind and name; of one that stands for several clusters, all
     /// together.
     #[must_use]
     pub fn policy_counts(&self) -> BTreeMap<(String, String), PolicyCounts> {
+        self.gather();
         let mut counts: BTreeMap<(String, String), PolicyCounts> = BTreeMap::new();
         each(&self.families.policy_evaluations, |metric| {
             let entry = counts
@@ -203,14 +220,15 @@ impl Metrics {
     /// What is counted now.
     #[must_use]
     pub fn sample(&self) -> MetricsSample {
+        let counts = self.requests.counts();
+        let mut durations = self.families.decision_duration.observed();
         MetricsSample {
             endpoints: Endpoint::ALL.map(|endpoint| EndpointSample {
                 decisions: [Decision::Allow, Decision::Deny, Decision::NoOpinion]
-                    .map(|decision| self.decisions(endpoint, decision)),
-                durations: self
-                    .decision_duration
-                    .get(endpoint)
-                    .map(cumulative)
+                    .map(|decision| self.decisions(&counts, endpoint, decision)),
+                durations: durations
+                    .get_mut(endpoint.index())
+                    .map(|observed| std::mem::take(&mut observed.cumulative))
                     .unwrap_or_default(),
                 in_flight: u64::try_from(self.in_flight(endpoint).get()).unwrap_or_default(),
             }),
@@ -221,33 +239,20 @@ impl Metrics {
     /// seconds; the last is infinite.
     #[must_use]
     pub fn duration_bounds() -> Vec<f64> {
-        let finite = super::families::BUCKETS.iter().copied();
+        let finite = super::recorders::BUCKETS.iter().copied();
         finite.chain([f64::INFINITY]).collect()
     }
 
-    fn decisions(&self, endpoint: Endpoint, decision: Decision) -> u64 {
+    fn decisions(&self, counts: &[u64], endpoint: Endpoint, decision: Decision) -> u64 {
         let counters = match endpoint {
             Endpoint::Authorize => Some(&self.authorization_decisions),
             Endpoint::Validate => self.admission_decisions.get(Phase::Validate.index()),
             Endpoint::Mutate => self.admission_decisions.get(Phase::Mutate.index()),
         };
-        let counter = counters.and_then(|counters| counters.get(decision));
-        counter.map(prometheus::IntCounter::get).unwrap_or_default()
+        let number = counters.and_then(|counters| counters.get(decision));
+        let count = number.and_then(|number| counts.get(*number));
+        count.copied().unwrap_or_default()
     }
-}
-
-/// For each bucket and beyond the last, how many observations took no longer.
-fn cumulative(histogram: &Histogram) -> Vec<u64> {
-    let families = histogram.collect();
-    let metric = families.iter().flat_map(|family| family.get_metric()).next();
-    let Some(histogram) = metric.map(|metric| metric.get_histogram()) else {
-        return Vec::new();
-    };
-    let buckets = histogram
-        .get_bucket()
-        .iter()
-        .map(|bucket| bucket.cumulative_count());
-    buckets.chain([histogram.get_sample_count()]).collect()
 }
 
 #[cfg(test)]
@@ -336,7 +341,7 @@ mod tests {
         metrics.authorization(Decision::Deny, Duration::from_micros(3));
         metrics.authorization(Decision::NoOpinion, Duration::from_secs(3600));
         metrics.admission(Phase::Mutate, true, Duration::from_millis(2));
-        metrics.in_flight(Endpoint::Validate).add(4);
+        let _in_flight = [(); 4].map(|()| metrics.in_flight(Endpoint::Validate).enter());
         let after = metrics.sample();
         let decisions = after.endpoints.each_ref().map(|endpoint| endpoint.decisions);
         assert_eq!(decisions, [[0, 1, 1], [0, 0, 0], [1, 0, 0]]);

@@ -1,5 +1,5 @@
-//! Metric families: name, help and labels; the values of labels, which are those known beforehand and the
-//! names of objects; and the counters of one policy and of one webhook behind the gateway.
+//! Metric families: name, help and labels; and the values of labels, which are those known beforehand and the
+//! names of objects; and the recorders of one webhook behind the gateway.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -11,18 +11,14 @@ use prometheus::{
     IntGaugeVec, Opts, Registry,
 };
 
+use super::recorders::DecisionDurations;
 use portcullis_policy::model::Decision;
 
 pub use crate::config::Endpoint;
 pub use portcullis_policy::admission::Phase;
 pub use portcullis_policy::model::PolicyResult;
 
-/// Upper bounds of the buckets for durations, in seconds: from 1 µs.
-pub(crate) const BUCKETS: [f64; 16] = [
-    1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 2e-2, 0.1, 0.5, 2.0, 10.0,
-];
-
-/// The same for calls over a network: from 0.2 ms to the longest timeout.
+/// Upper bounds of the buckets for calls over a network, in seconds: from 0.2 ms to the longest timeout.
 const CALL_BUCKETS: [f64; 16] = [
     2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 ];
@@ -33,7 +29,7 @@ pub(crate) struct Families {
     pub(crate) http_requests: IntCounterVec,
     pub(crate) authorization_decisions: IntCounterVec,
     pub(crate) admission_decisions: IntCounterVec,
-    pub(crate) decision_duration: HistogramVec,
+    pub(crate) decision_duration: DecisionDurations,
     pub(crate) authentication_attempts: IntCounterVec,
     pub(crate) reloads: IntCounterVec,
     pub(crate) restrictions_removed: IntCounterVec,
@@ -280,6 +276,12 @@ impl<L: Label, R> ByLabel<L, R> {
         Self(values.iter().map(|value| (*value, recorder(*value))).collect())
     }
 
+    /// The same values with what `with` makes of each recorder.
+    pub(crate) fn map<T>(self, with: impl FnMut(R) -> T) -> ByLabel<L, T> {
+        let (labels, recorders): (Vec<L>, Vec<R>) = self.0.into_iter().unzip();
+        ByLabel(labels.into_iter().zip(recorders.into_iter().map(with)).collect())
+    }
+
     /// The recorder of a value, if it has one. There are few: a walk beats a map.
     pub(crate) fn get(&self, value: L) -> Option<&R> {
         self.0
@@ -379,7 +381,7 @@ impl Families {
                 "Answers to SubjectAccessReviews.")?,
             admission_decisions: make.counters("admission_decisions_total", &["phase", "decision"],
                 "Answers to AdmissionReviews.")?,
-            decision_duration: make.histograms("decision_duration_seconds", &["endpoint"], &BUCKETS,
+            decision_duration: make.durations("decision_duration_seconds", &["endpoint"],
                 "Time from the decoded review to the decision.")?,
             authentication_attempts: make.counters("authentication_attempts_total", &["method", "result"],
                 "Authentications of callers, by the kind of credential and whether it was accepted.")?,
@@ -534,6 +536,10 @@ impl Registrar<'_> {
         self.register(HistogramVec::new(options, labels)?)
     }
 
+    fn durations(&self, name: &str, labels: &[&str], help: &str) -> Result<DecisionDurations, Error> {
+        self.register(DecisionDurations::new(&options(name, help), labels)?)
+    }
+
     fn register<C: Collector + Clone + 'static>(&self, collector: C) -> Result<C, Error> {
         self.0.register(Box::new(collector.clone()))?;
         Ok(collector)
@@ -544,35 +550,12 @@ fn options(name: &str, help: &str) -> Opts {
     Opts::new(name, help).namespace("portcullis")
 }
 
-/// The counters of one policy.
-#[derive(Debug, Clone)]
-pub struct PolicyCounters {
-    pub(crate) results: ByLabel<PolicyResult, IntCounter>,
-    pub(crate) cost: IntCounter,
-}
-
 /// The recorders of one webhook behind the gateway.
 #[derive(Debug, Clone)]
 pub struct UpstreamRecorder {
     pub(crate) requests: ByLabel<Outcome, IntCounter>,
     pub(crate) duration: Histogram,
     pub(crate) breaker_open: IntGauge,
-}
-
-// === impl PolicyCounters ===
-
-impl PolicyCounters {
-    /// The policy was asked and said this.
-    pub fn record(&self, result: PolicyResult) {
-        self.results.record(result, IntCounter::inc);
-    }
-
-    /// Its expressions cost this.
-    pub fn spent(&self, cost: u64) {
-        if cost > 0 {
-            self.cost.inc_by(cost);
-        }
-    }
 }
 
 // === impl UpstreamRecorder ===

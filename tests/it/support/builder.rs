@@ -75,6 +75,7 @@ pub(crate) struct Builder {
     usage: &'static str,
     tracing: Option<String>,
     console: String,
+    decision_log: &'static str,
 }
 
 impl Builder {
@@ -99,6 +100,7 @@ impl Builder {
             usage: "null",
             tracing: None,
             console: "null".to_owned(),
+            decision_log: "{path: decisions.log}",
         }
     }
 
@@ -202,6 +204,14 @@ impl Builder {
     /// `usage` of the configuration, as YAML in one line.
     pub(crate) fn usage(self, usage: &'static str) -> Self {
         Self { usage, ..self }
+    }
+
+    /// The gateway writes no decisions.
+    pub(crate) fn without_decision_log(self) -> Self {
+        Self {
+            decision_log: "null",
+            ..self
+        }
     }
 
     /// `tracing` of the configuration, as YAML in one line.
@@ -314,7 +324,7 @@ authorization: {authorization}
 limits: {limits}
 reload: {{pollInterval: {reload}}}
 upstreams: {upstreams}
-decisionLog: {{path: decisions.log}}
+decisionLog: {decision_log}
 clusters: {clusters}
 recording: {recording}
 usage: {usage}
@@ -334,6 +344,7 @@ console: {console}
             usage = self.usage,
             upstreams = self.upstreams,
             console = self.console,
+            decision_log = self.decision_log,
             tracing = self
                 .tracing
                 .as_ref()

@@ -1,0 +1,150 @@
+//! No worker writes where another one does: what two workers write for a review is traced, instruction by
+//! instruction (`tests/tracer`). A cache line that both have written would travel between two cores with every
+//! review. A decision log has one queue for all workers, and is left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use crate::support::client::Connection;
+use crate::support::process::Process;
+use crate::support::{Builder, JANE_GETS, v1};
+
+/// Reviews after which everything that is made once has been made.
+const WARM_UP_REVIEWS: usize = 60;
+
+/// Each cache line that a thread wrote, with the instruction that did so first.
+type WrittenLines = BTreeMap<u64, u64>;
+
+#[test]
+fn two_workers_write_no_cache_line_in_common() {
+    if thread::available_parallelism().unwrap().get() < 2 {
+        eprintln!("not tested: there is one processor, and so one worker");
+        return;
+    }
+    let (tracer, process) = (built_tracer(), Builder::new().without_decision_log().spawn());
+    let mut connections = [process.connect(), process.connect()];
+    let workers = connections
+        .each_mut()
+        .map(|connection| worker_of(&process, connection));
+    assert_ne!(workers[0], workers[1], "each has a connection");
+    let mut written = |at: usize| {
+        let written = written_for_a_review(&tracer, &process, workers[at], &mut connections[at]);
+        assert!(
+            written.len() > 100,
+            "a review writes more than {} lines",
+            written.len()
+        );
+        written
+    };
+    let (first, second) = (written(0), written(1));
+    let common: Vec<_> = first
+        .iter()
+        .filter_map(|(line, by)| Some((*line, [*by, *second.get(line)?])))
+        .collect();
+    assert!(
+        common.is_empty(),
+        "{} cache lines are written by both workers:\n{}",
+        common.len(),
+        described(&process, &common)
+    );
+}
+
+/// The path of the tracer.
+fn built_tracer() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tracer/Cargo.toml");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("tracer");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--locked", "--manifest-path"])
+        .arg(package)
+        .arg("--target-dir")
+        .arg(&target)
+        .status();
+    assert!(built.unwrap().success());
+    target.join("debug/portcullis-tracer")
+}
+
+/// The thread that has the most to do while this connection asks.
+fn worker_of(process: &Process, connection: &mut Connection) -> i32 {
+    let before = running_times(process);
+    for _ in 0..WARM_UP_REVIEWS {
+        assert_eq!(connection.authorize(v1(JANE_GETS)).status, 200);
+    }
+    let spent = running_times(process).into_iter().map(|(thread, time)| {
+        let before = before.get(&thread).copied().unwrap_or_default();
+        (time - before, thread)
+    });
+    spent.max().unwrap().1
+}
+
+/// Nanoseconds on a processor, by thread.
+fn running_times(process: &Process) -> BTreeMap<i32, u64> {
+    let threads = fs::read_dir(format!("/proc/{}/task", process.id())).unwrap();
+    let time = |thread: fs::DirEntry| {
+        let times = fs::read_to_string(thread.path().join("schedstat")).unwrap();
+        let number = thread.file_name().into_string().unwrap();
+        let time = times.split(' ').next().unwrap().parse().unwrap();
+        (number.parse().unwrap(), time)
+    };
+    threads.map(|thread| time(thread.unwrap())).collect()
+}
+
+fn written_for_a_review(
+    tracer: &Path,
+    process: &Process,
+    worker: i32,
+    connection: &mut Connection,
+) -> WrittenLines {
+    let mut tracer = Command::new(tracer)
+        .args([process.id().to_string(), worker.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(tracer.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "", "the thread is stopped");
+    let answer = connection.authorize(v1(JANE_GETS));
+    assert_eq!(answer.json()["status"]["allowed"], true);
+    let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
+    let written = lines.map(|line| {
+        let line = line.unwrap();
+        let (line, instruction) = line.split_once(' ').unwrap();
+        (number(line), number(instruction))
+    });
+    let written = written.collect();
+    assert!(tracer.wait().unwrap().success());
+    written
+}
+
+/// The lines with the functions that wrote them, as far as `nm` knows them.
+fn described(process: &Process, lines: &[(u64, [u64; 2])]) -> String {
+    let symbols = symbols(process);
+    let name = |address: &u64| {
+        let symbol = symbols.range(..=address).next_back();
+        symbol.map_or_else(|| format!("{address:#x}"), |(_, name)| name.clone())
+    };
+    let written = lines.iter().map(|(line, by)| {
+        let by: BTreeSet<_> = by.iter().map(name).collect();
+        format!("{line:#x}: {}", Vec::from_iter(by).join(" and "))
+    });
+    written.collect::<Vec<_>>().join("\n")
+}
+
+fn symbols(process: &Process) -> BTreeMap<u64, String> {
+    let program = env!("CARGO_BIN_EXE_portcullis");
+    let mappings = fs::read_to_string(format!("/proc/{}/maps", process.id())).unwrap();
+    let base = mappings.lines().find(|line| line.ends_with(program));
+    let base = base.and_then(|line| u64::from_str_radix(line.split('-').next()?, 16).ok());
+    let Ok(listed) = Command::new("nm").args(["-C", program]).output() else {
+        return BTreeMap::new();
+    };
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let symbol = |line: &str| {
+        let (address, rest) = line.split_once(' ')?;
+        let address = u64::from_str_radix(address, 16).ok()? + base?;
+        Some((address, rest.split_once(' ')?.1.to_owned()))
+    };
+    listed.lines().filter_map(symbol).collect()
+}
