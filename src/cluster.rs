@@ -100,7 +100,7 @@ struct FollowedCluster {
     store: Arc<Store>,
     reporter: Reporter,
     /// How its requests wait as long as nothing is known of it.
-    awaited: UnsyncedCluster,
+    unsynced: UnsyncedCluster,
     /// Closed once what was saved of it is restored.
     restoring: Receiver<()>,
     /// Whether something was known of it when what holds was asked for last.
@@ -291,7 +291,7 @@ impl ManifestSource for Clusters {
     }
 
     fn own_user(&self, cluster: &str) -> Option<String> {
-        self.known().clusters.get(cluster)?.awaited.own_user.clone()
+        self.known().clusters.get(cluster)?.unsynced.own_user.clone()
     }
 
     fn status(&self) -> Vec<SourceStatus> {
@@ -329,7 +329,7 @@ impl FollowedCluster {
         let new = Self {
             store: Arc::new(store),
             reporter: Reporter::new(&entry.name, Arc::clone(signal)),
-            awaited: UnsyncedCluster {
+            unsynced: UnsyncedCluster {
                 until: Some(Instant::now() + MAX_AWAITED),
                 own_user: context_of(entry)
                     .0
@@ -358,7 +358,7 @@ impl FollowedCluster {
             return watched;
         }
         Arc::new(WatchedObjects {
-            awaited: Some(self.awaited.clone()),
+            unsynced: Some(self.unsynced.clone()),
             ..WatchedObjects::clone(&watched)
         })
     }

@@ -11,11 +11,11 @@
 //! modules that use them; [`kubeconfig`] reads one kind.
 
 pub mod authorizers;
-mod beside;
 mod callers;
 mod clusters;
 mod console;
 mod decisions;
+mod fallback;
 pub mod files;
 mod jwt;
 pub mod kubeconfig;
@@ -36,7 +36,6 @@ use std::sync::Arc;
 use openssl::sha::sha256;
 
 pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
-pub use beside::{ConfigBeside, HeldBack, UnknownEntries, load_with_fallback};
 pub(crate) use callers::one_cluster;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints, SanPattern};
 pub use clusters::{
@@ -45,6 +44,7 @@ pub use clusters::{
 pub use console::Console;
 pub(crate) use decisions::MISSING_NAMESPACE;
 pub use decisions::{AdmissionDefaults, Authorization};
+pub use fallback::{ConfigWithFallback, HeldBack, UnknownEntries, load_with_fallback};
 pub use files::{Disk, FileScope, Files};
 pub use jwt::Jwt;
 pub(crate) use jwt::path_of_audience;

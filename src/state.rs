@@ -23,7 +23,6 @@ mod inventory;
 mod job;
 mod last_good;
 mod load;
-mod registrations;
 mod snapshot;
 mod source;
 mod watch;
@@ -43,22 +42,21 @@ use portcullis_policy::field::Faults;
 
 use last_good::Saver;
 
+pub use assemble::Trial;
 pub use bundles::{BundleObserver, BundlePuller, PullResult, pull_bundles};
 pub use changed_objects::{ChangedObjectKey, ObjectChange, ObjectChanges, WrittenObjects};
 pub(crate) use files::manifest_files_at;
 pub use files::{applied_manifests, read_manifest, read_manifests};
 pub use index::admission_settings;
 pub use inventory::{Change, ChangedSettings, LoadedObjects, Restriction};
-pub use job::Trial;
 pub use last_good::LastGoodError;
 pub use load::{check, last_good, load, policies};
-pub use registrations::ClusterRegistrations;
 pub use snapshot::Snapshot;
 pub use source::{FilesAlone, LeftOutCounts, ManifestSource, Origin, SourceFiles, SourceStatus};
 pub use watch::{RELOAD_TIMEOUT, ReloadAttempt, ReloadObserver, Reloader, Trigger, log};
 pub use watched::{
-    UnsyncedAnswer, UnsyncedCluster, WatchedObjects, WatchedPart, WatchedRegistration, WatchedRegistrations,
-    WatchedText,
+    ClusterRegistrations, UnsyncedAnswer, UnsyncedCluster, WatchedObjects, WatchedPart, WatchedRegistration,
+    WatchedRegistrations, WatchedText,
 };
 
 /// The snapshot in force, and how the last attempt to replace it went.

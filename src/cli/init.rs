@@ -19,7 +19,6 @@ mod files;
 mod pki;
 mod platform;
 mod renew;
-mod set_up;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -37,8 +36,8 @@ use portcullis_policy::authorization::rbac::bootstrap_policy;
 use portcullis_policy::explain::Lines;
 
 pub(crate) use pki::{Authority, Host, Pair, Usage, hosts_of};
-use set_up::{AUTHORITY, File, Platform, SERVER, create};
-pub(crate) use set_up::{CONFIGURATION, Examples, SERVER_NAME, SetUp};
+use platform::{AUTHORITY, File, Platform, SERVER, create};
+pub(crate) use platform::{CONFIGURATION, Examples, SERVER_NAME, SetUp};
 
 /// Write keys, certificates and configuration files for a gateway and its API servers.
 #[derive(Debug, clap::Args)]
@@ -150,7 +149,7 @@ impl Init {
             && self.names_nothing_else()
             && directory.join(CONFIGURATION).exists()
         {
-            set_up::replace(&directory, roles)?;
+            platform::replace(&directory, roles)?;
             let files = vec![roles.path];
             let words = written(&files, &directory);
             output::print(

@@ -10,8 +10,8 @@
 mod agreement;
 mod formats;
 mod input;
-mod judge;
 mod report;
+mod scanner;
 mod tape;
 
 use std::collections::BTreeSet;
@@ -25,7 +25,6 @@ use crate::cluster::LiveCluster;
 use formats::OpenReports;
 pub(crate) use input::Scan;
 use input::{GivenNamespaceLabels, InputPart, ScanInput, Survey, in_order};
-use judge::{CREATED, JudgedObject, ObjectJudge, STORED};
 use portcullis_cel::json;
 use portcullis_policy::admission::ParamKind;
 use portcullis_policy::document::Document;
@@ -33,6 +32,7 @@ use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest};
 use portcullis_policy::field::{Fault, Faults};
 use report::{ScanReport, ScanTotals};
+use scanner::{CREATED, ObjectScanner, STORED, ScannedObject};
 
 /// How many objects are judged between two outputs.
 const BATCH: usize = 256;
@@ -45,12 +45,12 @@ impl Scan {
             return if self.filename.is_empty() {
                 self.run_on_cluster(report, &cluster)
             } else {
-                self.run_on_files(report, |input| self.judge_by(&cluster, Some(input)))
+                self.run_on_files(report, |input| self.scanner_by(&cluster, Some(input)))
             };
         }
         self.run_on_files(report, |input| {
             let loaded = self.files.load_files()?;
-            self.judge(loaded, Some(input), CustomKinds::default(), |_| {
+            self.scanner(loaded, Some(input), CustomKinds::default(), |_| {
                 Ok([Vec::new(), Vec::new()])
             })
         })
@@ -59,13 +59,13 @@ impl Scan {
     fn run_on_files(
         &self,
         report: ScanReport,
-        judge: impl FnOnce(&ScanInput) -> Result<ObjectJudge, CommandError>,
+        scanner: impl FnOnce(&ScanInput) -> Result<ObjectScanner, CommandError>,
     ) -> Result<CommandResult, CommandError> {
         let input = ScanInput::of(&self.filename)?;
-        let judge = judge(&input)?;
+        let scanner = scanner(&input)?;
         let mut found = FileFindings::new(report);
-        found.report.skipped(&judge.not_asked())?;
-        found.judge(&judge, &input.parts)?;
+        found.report.skipped(&scanner.not_asked())?;
+        found.scan(&scanner, &input.parts)?;
         let FileFindings {
             report,
             faults,
@@ -120,10 +120,10 @@ impl Scan {
         mut report: ScanReport,
         cluster: &LiveCluster,
     ) -> Result<CommandResult, CommandError> {
-        let judge = self.judge_by(cluster, None)?;
+        let scanner = self.scanner_by(cluster, None)?;
         let (place, mut reports) = (self.place(cluster), OpenReports::new(self.at.time()));
-        report.skipped(&judge.not_asked())?;
-        input::judge_cluster(&judge, cluster, place, (&mut report, &mut reports))?;
+        report.skipped(&scanner.not_asked())?;
+        input::scan_cluster(&scanner, cluster, place, (&mut report, &mut reports))?;
         if self.write_reports {
             input::write_reports(cluster, place, &reports)?;
         }
@@ -132,11 +132,11 @@ impl Scan {
 
     /// What judges by the policies of files or else of `cluster`, and by the Namespaces and
     /// parameters of the cluster.
-    fn judge_by(
+    fn scanner_by(
         &self,
         cluster: &LiveCluster,
         input: Option<&ScanInput>,
-    ) -> Result<ObjectJudge, CommandError> {
+    ) -> Result<ObjectScanner, CommandError> {
         let loaded = if self.files.names_files() {
             self.files.load_files()?
         } else {
@@ -144,22 +144,22 @@ impl Scan {
             super::live_policies::live_policies(cluster, &self.files.cluster, purpose, self.at.time())?
         };
         let kinds = super::live_policies::served_kinds(cluster);
-        let mut judge = self.judge(loaded, input, kinds, |kinds| input::surroundings(cluster, kinds))?;
+        let mut scanner = self.scanner(loaded, input, kinds, |kinds| input::surroundings(cluster, kinds))?;
         if input.is_none() {
-            judge.phases = STORED;
+            scanner.phases = STORED;
         }
-        Ok(judge)
+        Ok(scanner)
     }
 
     /// What judges by the policies `loaded`, and by the Namespaces and parameters that `input`
     /// has, or else `elsewhere`. `kinds` are those that a cluster serves.
-    fn judge(
+    fn scanner(
         &self,
         mut loaded: LoadedPolicies,
         input: Option<&ScanInput>,
         mut kinds: CustomKinds,
         elsewhere: impl FnOnce(&[ParamKind]) -> Result<SurroundingObjects, CommandError>,
-    ) -> Result<ObjectJudge, CommandError> {
+    ) -> Result<ObjectScanner, CommandError> {
         let cluster = self.files.cluster.clone();
         let shared = || CommandError::Usage("the policies cannot be changed for a scan".to_owned());
         let set = loaded.admission.for_cluster_mut(&cluster).ok_or_else(shared)?;
@@ -208,7 +208,7 @@ impl Scan {
             ));
         }
         let namespace = self.namespace.clone().or_else(|| loaded.namespace.clone());
-        Ok(ObjectJudge {
+        Ok(ObjectScanner {
             loaded,
             cluster,
             now: self.at.time(),
@@ -242,14 +242,14 @@ impl FileFindings {
     }
 
     /// Judges the objects of `parts`, a batch while the next one is read: no more are in memory.
-    fn judge(&mut self, judge: &ObjectJudge, parts: &[InputPart]) -> Result<(), CommandError> {
+    fn scan(&mut self, scanner: &ObjectScanner, parts: &[InputPart]) -> Result<(), CommandError> {
         std::thread::scope(|scope| {
             let (sender, batches) = mpsc::sync_channel(1);
             let reader = scope.spawn(move || read(parts, &sender));
             // Where this ends early, the reader finds nobody to take the next batch, and ends too.
             for batch in batches {
                 let batch: Vec<Document> = batch;
-                self.take(in_order(&batch, |object| judge.judge(object)))?;
+                self.take(in_order(&batch, |object| scanner.scan(object)))?;
             }
             self.faults
                 .append(reader.join().unwrap_or_else(|panic| resume_unwind(panic)));
@@ -257,7 +257,7 @@ impl FileFindings {
         })
     }
 
-    fn take(&mut self, judged: Vec<Result<JudgedObject, Fault>>) -> Result<(), CommandError> {
+    fn take(&mut self, judged: Vec<Result<ScannedObject, Fault>>) -> Result<(), CommandError> {
         for one in judged {
             match one {
                 Ok(one) => {

@@ -137,7 +137,7 @@ impl Suggest {
         let asked = self
             .config
             .as_deref()
-            .map(|path| config::authorizers::beside(path, Version::NEWEST))
+            .map(|path| config::authorizers::next_to(path, Version::NEWEST))
             .unwrap_or_default();
         let unused = self
             .loaded(&cluster)?

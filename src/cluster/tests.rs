@@ -74,10 +74,10 @@ fn a_cluster_of_which_nothing_is_known_is_awaited() {
     let (_folder, config) = mk_config("");
     let before = Instant::now();
     let watched = Clusters::new().objects(&config);
-    let awaited = watched[0].awaited.as_ref().unwrap();
+    let unsynced = watched[0].unsynced.as_ref().unwrap();
     let own_user = "system:serviceaccount:portcullis:gateway";
-    assert_eq!(awaited.own_user.as_deref(), Some(own_user));
-    let until = awaited.until.unwrap();
+    assert_eq!(unsynced.own_user.as_deref(), Some(own_user));
+    let until = unsynced.until.unwrap();
     assert!(until >= before + MAX_AWAITED && until <= Instant::now() + MAX_AWAITED);
 }
 
@@ -100,7 +100,7 @@ fn absence_is_accepted_where_an_administrator_says_so() {
         ),
     ] {
         let watched = clusters.objects(&config);
-        assert_eq!(watched[0].awaited, None, "something was saved");
+        assert_eq!(watched[0].unsynced, None, "something was saved");
         let gone = store(&clusters).not_served(&policies, &AbsenceEvidence::Undefined);
         assert_eq!(gone.is_ok(), is_accepted, "{gone:?}");
     }
@@ -124,7 +124,7 @@ fn requests_wait_where_changes_to_what_was_saved_are_damaged_and_then_what_was_s
         let text = std::fs::read_to_string(&changes).unwrap();
         std::fs::write(&changes, edit.to_owned() + &text).unwrap();
         let watched = Clusters::new().objects(&config);
-        assert_eq!(watched[0].awaited.is_some(), objects == 1);
+        assert_eq!(watched[0].unsynced.is_some(), objects == 1);
         assert_eq!(watched[0].objects().count(), objects);
     }
 }

@@ -92,8 +92,8 @@ pub fn check(file: &str, text: &str, folder: &Path, types: AuthorizerTypes<'_>) 
 /// that `portcullis init` gives it; none where there is no such file, or it has faults: it is the
 /// API server's to judge. Conditions are compiled for `cel_version`.
 #[must_use]
-pub fn beside(file: &Path, cel_version: Version) -> Vec<Authorizer> {
-    let (entries, faults) = read_beside(file, cel_version);
+pub fn next_to(file: &Path, cel_version: Version) -> Vec<Authorizer> {
+    let (entries, faults) = read_next_to(file, cel_version);
     if faults.has_errors() {
         return Vec::new();
     }
@@ -102,15 +102,15 @@ pub fn beside(file: &Path, cel_version: Version) -> Vec<Authorizer> {
 
 /// The warnings about that AuthorizationConfiguration; none where it has faults.
 #[must_use]
-pub fn warnings_beside(file: &Path, cel_version: Version) -> Faults {
-    let (_, faults) = read_beside(file, cel_version);
+pub fn warnings_next_to(file: &Path, cel_version: Version) -> Faults {
+    let (_, faults) = read_next_to(file, cel_version);
     if faults.has_errors() {
         return Faults::new();
     }
     faults
 }
 
-fn read_beside(file: &Path, cel_version: Version) -> (Vec<AuthorizerEntry>, Faults) {
+fn read_next_to(file: &Path, cel_version: Version) -> (Vec<AuthorizerEntry>, Faults) {
     let types = AuthorizerTypes {
         known: &["Webhook", "Node", "RBAC", "ABAC", "AlwaysAllow", "AlwaysDeny"],
         repeatable: &["Webhook"],

@@ -122,7 +122,7 @@ async fn readyz(request: HttpRequest, shared: Data<GatewayState>) -> HttpRespons
     let clusters = shared.state.source().status();
     let known = ProbeCheck {
         name: "clusters",
-        fault: awaited(&clusters, shared.start.elapsed()),
+        fault: not_synced(&clusters, shared.start.elapsed()),
     };
     let named = is_local(request.peer_addr());
     let clusters_detail: String = clusters.iter().map(|status| describe(status, named)).collect();
@@ -136,8 +136,8 @@ async fn readyz(request: HttpRequest, shared: Data<GatewayState>) -> HttpRespons
     answer(&request, "readyz", checks, &detail)
 }
 
-/// Why the gateway is not ready for its clusters, `elapsed` after its start.
-fn awaited(clusters: &[SourceStatus], elapsed: Duration) -> Option<&'static str> {
+/// Why the gateway is not ready for its clusters, where it is not, `elapsed` after its start.
+fn not_synced(clusters: &[SourceStatus], elapsed: Duration) -> Option<&'static str> {
     let unknown = clusters.iter().any(|status| status.origin == Origin::Nowhere);
     (unknown && elapsed < MAX_CLUSTER_WAIT).then_some("the objects of a cluster are not known yet")
 }
@@ -484,10 +484,10 @@ mod tests {
     fn an_unknown_cluster_delays_readiness_for_a_while_and_no_longer() {
         let (soon, late) = (Duration::from_secs(29), Duration::from_secs(30));
         let (live, unknown) = (mk_status(Origin::Live), mk_status(Origin::Nowhere));
-        assert!(awaited(&[live.clone(), unknown.clone()], soon).is_some());
-        assert!(awaited(&[live.clone(), unknown], late).is_none());
-        assert!(awaited(&[live, mk_status(Origin::Saved)], soon).is_none());
-        assert!(awaited(&[], soon).is_none());
+        assert!(not_synced(&[live.clone(), unknown.clone()], soon).is_some());
+        assert!(not_synced(&[live.clone(), unknown], late).is_none());
+        assert!(not_synced(&[live, mk_status(Origin::Saved)], soon).is_none());
+        assert!(not_synced(&[], soon).is_none());
     }
 
     #[test]

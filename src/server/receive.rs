@@ -186,10 +186,10 @@ impl ReviewRequest {
         user: &str,
         is_protected: impl FnOnce() -> bool,
     ) -> Result<bool, Rejection> {
-        let Some(awaited) = self.snapshot.awaited(&self.caller.cluster) else {
+        let Some(unsynced) = self.snapshot.unsynced(&self.caller.cluster) else {
             return Ok(false);
         };
-        match awaited.answer(user, is_protected(), Instant::now()) {
+        match unsynced.answer(user, is_protected(), Instant::now()) {
             UnsyncedAnswer::Later => Err(Rejection::Unsynced),
             UnsyncedAnswer::Faulty => Err(Rejection::FaultyFiles),
             UnsyncedAnswer::NoOpinion => Ok(true),

@@ -1,6 +1,7 @@
-//! Assembles a snapshot of what was read: from files, and from sources other than files.
+//! Assembles a snapshot of what was read: from files, and from sources other than files; and what would
+//! decide if some manifests were in force too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,10 +11,9 @@ use super::held_back::{self, StandIns, UsableFiles};
 use super::index::{GatewayContext, SnapshotIndex, options};
 use super::inventory::FileContents;
 use super::last_good::PendingSave;
-use super::registrations::{GatewayIdentity, with_published_keys};
 use super::snapshot::{LoadedManifests, Snapshot};
 use super::source::ManifestSource;
-use super::watched::UnknownClusters;
+use super::watched::{GatewayIdentity, UnknownClusters, with_published_keys};
 use super::writable;
 use crate::bundle;
 use crate::config::{self, Config, Disk, HeldBack};
@@ -22,7 +22,11 @@ use crate::identity::tls::TlsContext;
 use crate::identity::{Authenticator, certificates};
 use crate::webhooks::authorizers::Authorizers;
 use crate::webhooks::{self, Upstreams};
+use portcullis_policy::admission::AdmissionPolicies;
+use portcullis_policy::authorization::ClusterPolicySets;
 use portcullis_policy::field::{Fault, Faults};
+use portcullis_policy::manifest::{self, Compilation, ObjectIdentity, ObjectSet, Source, SourceObjects};
+use portcullis_policy::model::Deadline;
 
 /// What is wrong with what is being loaded.
 #[derive(Default)]
@@ -72,7 +76,7 @@ pub(crate) fn index(
     let gateway = Some(GatewayContext::new(&own_user, identity));
     let earlier = previous.map(Into::into);
     let mut indexed = SnapshotIndex::new(config, &manifests.objects, watched, gateway, earlier);
-    unknown.delay_requests(&mut indexed.index_inputs.awaited, own_user);
+    unknown.delay_requests(&mut indexed.index_inputs.unsynced, own_user);
     (revision, indexed)
 }
 
@@ -95,7 +99,7 @@ pub(crate) fn assemble(
     let usable = usable_files(&config, parts, previous, now, found);
     unknown.faulty.extend(usable.missing);
     let built = BuiltSettings::new(&config, previous, now, found);
-    found.faults.append(config::authorizers::warnings_beside(
+    found.faults.append(config::authorizers::warnings_next_to(
         &config.file,
         config.admission.cel_version,
     ));
@@ -146,7 +150,7 @@ fn usable_files(
 ) -> UsableFiles {
     let known = previous.map(|previous| &previous.manifests.objects);
     let options = options(config, Some(now));
-    let mut usable = held_back::settle(
+    let mut usable = held_back::usable_files(
         &parts.files,
         parts.unreadable,
         (parts.earlier, known),
@@ -295,3 +299,99 @@ impl From<ManifestFiles> for ReadParts<'_> {
         }
     }
 }
+
+// What would decide if some manifests were in force besides those that are.
+
+/// What would decide with some manifests besides those in force.
+pub struct Trial {
+    /// What decides authorization, by cluster.
+    pub policies: ClusterPolicySets,
+    /// What decides admission, by cluster.
+    pub admission: AdmissionPolicies,
+    /// The objects on trial, in order.
+    pub objects: Vec<ObjectIdentity>,
+    /// Those of them that stand in the place of an object that is in force.
+    pub replaced: Vec<ObjectIdentity>,
+}
+
+impl Snapshot {
+    /// What would decide if the objects of `source` were among those of the files, each in the
+    /// place of one in force that is the same object, and what `check` says about them: nothing of
+    /// what it says about others. Nothing is put in force. Where `source` holds for one cluster
+    /// alone, nothing of another's files or objects has a part in it.
+    ///
+    /// Takes as long as a reload in which these objects changed; for one cluster, as long as to
+    /// index that cluster. What is not compiled by the deadline is at fault.
+    #[must_use]
+    pub fn trial(&self, source: &Source, now: SystemTime, deadline: Deadline<'_>) -> (Option<Trial>, Faults) {
+        let only = source.cluster.as_deref();
+        let options = options_for(&self.config, only, now);
+        let options = held_back::options_without(&options, &self.unknown.faulty);
+        let compilation = Compilation {
+            version: options.cel_version,
+            deadline,
+        };
+        let trial = Arc::new(SourceObjects::read(source, compilation, None));
+        let objects: Vec<ObjectIdentity> = trial.valid().map(|object| object.identity().clone()).collect();
+        let on_trial: HashSet<&ObjectIdentity> = objects.iter().collect();
+        let own = &self.manifests.objects;
+        let mut sources = own.without(&on_trial);
+        sources.retain(|source| is_seen(source.cluster(), only));
+        sources.push(trial);
+        let (set, found) = ObjectSet::new(sources, &options, Some(own));
+        let faults = of_source(source, &found);
+        let Some(set) = set else {
+            // What is wrong elsewhere is so because of them.
+            let faults = if faults.has_errors() { faults } else { found };
+            return (None, faults);
+        };
+        let mut watched = self.index_inputs.watched.clone();
+        watched.retain(|watched| is_seen(Some(&watched.cluster), only));
+        let earlier = only.is_none().then(|| self.into());
+        let indexed = SnapshotIndex::new(&self.config, &set, watched, None, earlier);
+        let trial = Trial {
+            policies: indexed.policies,
+            admission: indexed.admission,
+            replaced: self.replaced(&on_trial, only),
+            objects,
+        };
+        (Some(trial), faults)
+    }
+
+    /// Those `on_trial` that stand in the place of an object that is in force.
+    fn replaced(&self, on_trial: &HashSet<&ObjectIdentity>, only: Option<&str>) -> Vec<ObjectIdentity> {
+        let in_force = self
+            .objects_in_force()
+            .filter(|object| is_seen(object.cluster(), only));
+        let mut replaced: Vec<ObjectIdentity> = in_force
+            .filter(|object| on_trial.contains(object.identity()))
+            .map(|object| object.identity().clone())
+            .collect();
+        replaced.sort();
+        replaced.dedup();
+        replaced
+    }
+}
+
+/// Whether what holds for `cluster` alone, or for all, has a part in a trial for `only` one.
+fn is_seen(cluster: Option<&str>, only: Option<&str>) -> bool {
+    only.is_none() || cluster.is_none() || cluster == only
+}
+
+fn options_for(config: &Config, only: Option<&str>, now: SystemTime) -> manifest::Options {
+    let mut options = options(config, Some(now));
+    options.clusters.retain(|cluster| is_seen(Some(cluster), only));
+    options.watched.retain(|cluster| is_seen(Some(cluster), only));
+    options
+}
+
+/// Those of `faults` that are in `source`.
+fn of_source(source: &Source, faults: &Faults) -> Faults {
+    let is_own = |fault: &&Fault| fault.place.file.as_deref() == Some(source.file.as_str());
+    let mut own = Faults::new();
+    own.extend(faults.iter().filter(is_own).cloned());
+    own
+}
+
+#[cfg(test)]
+mod tests;

@@ -123,7 +123,7 @@ impl WrittenObjects {
             .collect();
         let changed = self.watched.iter().filter_map(|now| {
             let before = *earlier.get(now.cluster.as_str())?;
-            let is_known = [now, before].iter().all(|side| side.awaited.is_none());
+            let is_known = [now, before].iter().all(|side| side.unsynced.is_none());
             (is_known && !Arc::ptr_eq(now, before)).then_some((&**now, &**before))
         });
         changed.collect()

@@ -36,37 +36,37 @@ struct UsableFilesFinder<'s> {
 
 /// The objects of `files`, some of which could not be read. Where `earlier` files are known, they
 /// stand in for those of each cluster that has faults, and `held` has these.
-pub(crate) fn settle(
+pub(crate) fn usable_files(
     files: &ManifestFiles,
     mut unreadable: FaultsByCluster,
     (earlier, known): (Option<&StandIns>, Option<&ObjectSet>),
     options: &Options,
     held: &mut HeldBack,
 ) -> UsableFiles {
-    let mut settled = match earlier {
+    let mut usable = match earlier {
         Some(earlier) => {
             unreadable.hold_back_clusters(held);
-            let settling = UsableFilesFinder {
+            let finder = UsableFilesFinder {
                 files,
                 earlier,
                 known,
                 options,
             };
-            settling.settle(held)
+            finder.find(held)
         }
         None => UsableFiles::new(files.clone(), known, options),
     };
     let mut faults = unreadable.together();
-    faults.append(settled.faults);
-    settled.objects = settled.objects.filter(|_| !faults.has_errors());
-    if settled.objects.is_none() {
+    faults.append(usable.faults);
+    usable.objects = usable.objects.filter(|_| !faults.has_errors());
+    if usable.objects.is_none() {
         // Nothing takes effect, so nothing is held back.
-        settled.missing.clear();
+        usable.missing.clear();
         for of_cluster in std::mem::take(held).into_values() {
             faults.append(of_cluster);
         }
     }
-    UsableFiles { faults, ..settled }
+    UsableFiles { faults, ..usable }
 }
 
 /// Files that were in force before those that are read; at a start without `reload.lastGood` there
@@ -122,14 +122,14 @@ impl UsableFiles {
 // === impl UsableFilesFinder ===
 
 impl UsableFilesFinder<'_> {
-    fn settle(&self, held: &mut HeldBack) -> UsableFiles {
+    fn find(&self, held: &mut HeldBack) -> UsableFiles {
         let whole = self.without(held);
         if whole.objects.is_some() {
             return whole;
         }
         whole.files.by_cluster(whole.faults).hold_back_clusters(held);
         let rest = self.without(held);
-        if rest.objects.is_none() && self.accuse(&rest, held) {
+        if rest.objects.is_none() && self.hold_back_causes(&rest, held) {
             return self.without(held);
         }
         rest
@@ -150,24 +150,24 @@ impl UsableFilesFinder<'_> {
 
     /// Holds back the clusters whose files make faults of everybody's, by what they say or no
     /// longer say. Whether there are any.
-    fn accuse(&self, faulty: &UsableFiles, held: &mut HeldBack) -> bool {
+    fn hold_back_causes(&self, faulty: &UsableFiles, held: &mut HeldBack) -> bool {
         let suspects = faulty.files.clusters_unlike(&self.earlier.manifests);
-        let mut accused = held.clone();
-        accused.extend(
+        let mut suspected = held.clone();
+        suspected.extend(
             suspects
                 .iter()
                 .map(|cluster| (cluster.clone(), faulty.faults.clone())),
         );
-        if self.without(&accused).objects.is_none() {
+        if self.without(&suspected).objects.is_none() {
             return false;
         }
         for cluster in suspects {
-            let faults = accused.remove(&cluster);
-            if self.without(&accused).objects.is_none() {
-                accused.extend(faults.map(|faults| (cluster, faults)));
+            let faults = suspected.remove(&cluster);
+            if self.without(&suspected).objects.is_none() {
+                suspected.extend(faults.map(|faults| (cluster, faults)));
             }
         }
-        *held = accused;
+        *held = suspected;
         true
     }
 }
@@ -297,37 +297,37 @@ mod tests {
     }
 
     /// What becomes of `now` where these stand in, and what is held back.
-    fn settle_with(earlier: &StandIns, now: &[(Option<&str>, &str)]) -> (UsableFiles, HeldBack) {
+    fn find_with(earlier: &StandIns, now: &[(Option<&str>, &str)]) -> (UsableFiles, HeldBack) {
         let options = Options {
             clusters: clusters(),
             ..Options::default()
         };
         let mut held = HeldBack::new();
         let unreadable = FaultsByCluster::default();
-        let settled = settle(
+        let usable = usable_files(
             &files(now),
             unreadable,
             (Some(earlier), None),
             &options,
             &mut held,
         );
-        (settled, held)
+        (usable, held)
     }
 
     /// The names of the policies in force after `now` came in place of `before`, and whose files
     /// are held back; `None` where nothing takes effect.
-    fn settled(
+    fn usable(
         before: &[(Option<&str>, &str)],
         now: &[(Option<&str>, &str)],
     ) -> Option<(BTreeSet<String>, Vec<String>)> {
         let stand_ins = StandIns::of_manifests(files(before), clusters());
-        let (settled, held) = settle_with(&stand_ins, now);
-        assert!(settled.missing.is_empty());
-        let Some(objects) = settled.objects else {
-            assert!(settled.faults.has_errors() && held.is_empty());
+        let (usable, held) = find_with(&stand_ins, now);
+        assert!(usable.missing.is_empty());
+        let Some(objects) = usable.objects else {
+            assert!(usable.faults.has_errors() && held.is_empty());
             return None;
         };
-        assert!(!settled.faults.has_errors(), "{}", settled.faults);
+        assert!(!usable.faults.has_errors(), "{}", usable.faults);
         let policies = objects
             .objects()
             .filter(|object| object.authorization_policy().is_some());
@@ -354,7 +354,7 @@ mod tests {
             &format!("{c}{c}"),
         ] {
             let now = [(None, c.as_str()), (Some("east"), faulty), (Some("west"), &a)];
-            let found = settled(&before, &now);
+            let found = usable(&before, &now);
             assert_eq!(
                 found,
                 expect(&["all/c", "east/b", "west/a"], &["east"]),
@@ -371,20 +371,20 @@ mod tests {
             (Some("east"), "kind: ["),
             (Some("west"), NAMESPACE),
         ];
-        let (settled, held) = settle_with(&StandIns::default(), &now);
+        let (usable, held) = find_with(&StandIns::default(), &now);
         // That east has no Namespaces is no fault of everybody's.
-        assert!(settled.objects.is_some(), "{}", settled.faults);
-        assert_eq!(settled.missing, ["east".to_owned()].into());
+        assert!(usable.objects.is_some(), "{}", usable.faults);
+        assert_eq!(usable.missing, ["east".to_owned()].into());
         assert!(held.contains_key("east"));
-        let (settled, held) = settle_with(&StandIns::default(), &[(None, "kind: ["), (Some("east"), "{")]);
-        assert!(settled.objects.is_none() && settled.missing.is_empty() && held.is_empty());
+        let (usable, held) = find_with(&StandIns::default(), &[(None, "kind: ["), (Some("east"), "{")]);
+        assert!(usable.objects.is_none() && usable.missing.is_empty() && held.is_empty());
     }
 
     #[test]
     fn a_fault_of_what_holds_for_all_changes_nothing() {
         let a = deny("a", "");
         assert_eq!(
-            settled(&[(None, &a)], &[(None, "kind: ["), (Some("east"), "kind: [")]),
+            usable(&[(None, &a)], &[(None, "kind: ["), (Some("east"), "kind: [")]),
             None
         );
     }
@@ -394,8 +394,8 @@ mod tests {
         let (a, b) = (deny("a", ""), deny("b", ""));
         let before = [(None, a.as_str()), (Some("east"), &b)];
         let expected = expect(&["all/a", "east/b"], &["east"]);
-        assert_eq!(settled(&before, &[(None, &a), (Some("east"), &a)]), expected);
-        assert_eq!(settled(&before, &[(Some("east"), &a), (None, &a)]), expected);
+        assert_eq!(usable(&before, &[(None, &a), (Some("east"), &a)]), expected);
+        assert_eq!(usable(&before, &[(Some("east"), &a), (None, &a)]), expected);
     }
 
     #[test]
@@ -413,6 +413,6 @@ mod tests {
             (Some("west"), &format!("{NAMESPACE}{b}")),
         ];
         // Only the cluster whose Namespaces went is.
-        assert_eq!(settled(&before, &now), expect(&["all/a", "west/b"], &["east"]));
+        assert_eq!(usable(&before, &now), expect(&["all/a", "west/b"], &["east"]));
     }
 }

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::registrations::{self, GatewayIdentity, RegistrationsByCluster};
-use super::watched::{UnsyncedCluster, WatchedObjects};
+use super::watched::{self, GatewayIdentity, RegistrationsByCluster, UnsyncedCluster, WatchedObjects};
 use crate::config::{self, AdmissionKnowledge, ClusterEntry, Config};
 use crate::webhooks::ConfiguredWebhook;
 use portcullis_policy::admission::matching::CustomResources;
@@ -17,8 +16,7 @@ use portcullis_policy::authorization::{
 use portcullis_policy::manifest::{
     self, ObjectIdentity, ObjectSet, SetDifference, SourceObjects, ValidatedObject,
 };
-use portcullis_policy::model::Time;
-use portcullis_policy::model::groups;
+use portcullis_policy::model::{Time, groups};
 
 /// What decides, and what it was made of.
 pub(crate) struct SnapshotIndex {
@@ -34,7 +32,7 @@ pub(crate) struct IndexInputs {
     /// What is known of the registrations of clusters that are watched for it.
     pub(crate) registrations: RegistrationsByCluster,
     /// The clusters of which something is not known.
-    pub(crate) awaited: HashMap<String, UnsyncedCluster>,
+    pub(crate) unsynced: HashMap<String, UnsyncedCluster>,
     settings: AdmissionSettings,
 }
 
@@ -88,7 +86,7 @@ impl SnapshotIndex {
             .map(|watched| (watched.cluster.clone(), watched.cluster_scoped.clone()));
         let before = earlier.map(|earlier| &earlier.index_inputs.registrations);
         let registrations = match gateway {
-            Some(gateway) => registrations::known(config, &watched, gateway.identity, before),
+            Some(gateway) => watched::known(config, &watched, gateway.identity, before),
             None => before.cloned().unwrap_or_default(),
         };
         let reviewed = reviewed_resources(config, &watched, gateway, &registrations);
@@ -115,14 +113,15 @@ impl SnapshotIndex {
             );
         }
         let settings = indexing.settings;
-        let awaited = watched.iter();
-        let awaited = awaited.filter_map(|watched| Some((watched.cluster.clone(), watched.awaited.clone()?)));
+        let unsynced = watched.iter();
+        let unsynced =
+            unsynced.filter_map(|watched| Some((watched.cluster.clone(), watched.unsynced.clone()?)));
         Self {
             policies,
             admission,
             index_inputs: IndexInputs {
                 webhooks,
-                awaited: awaited.collect(),
+                unsynced: unsynced.collect(),
                 registrations,
                 watched,
                 settings,
@@ -161,14 +160,14 @@ fn reviewed_resources(
         .filter(|entry| entry.admission != AdmissionKnowledge::None)
         .peekable();
     let asked: Arc<[_]> = match reviewed.peek() {
-        Some(_) => config::authorizers::beside(&config.file, config.admission.cel_version).into(),
+        Some(_) => config::authorizers::next_to(&config.file, config.admission.cel_version).into(),
         None => Arc::default(),
     };
     let own_user = |cluster: &str| gateway.and_then(|gateway| (gateway.own_user)(cluster));
     let of_entry = |entry: &ClusterEntry| {
         // Offline nothing is watched: files say what there is.
         let known = watched.iter().find(|one| one.cluster == entry.name);
-        if gateway.is_some() && known.is_some_and(|one| one.awaited.is_some()) {
+        if gateway.is_some() && known.is_some_and(|one| one.unsynced.is_some()) {
             return None;
         }
         let custom = known.into_iter().flat_map(|one| one.custom_resources.iter());
@@ -494,7 +493,7 @@ pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Opt
         cel_version: config.admission.cel_version,
         enforce_authorization: config.admission.enforce_authorization,
         api_server_webhooks: now.map_or_else(Vec::new, |_| {
-            config::authorizers::beside(&config.file, config.admission.cel_version)
+            config::authorizers::next_to(&config.file, config.admission.cel_version)
         }),
     }
 }

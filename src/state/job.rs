@@ -1,7 +1,7 @@
 //! Reads the files on a separate thread, so that a file system that does not respond
 //! blocks only that thread.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,19 +11,14 @@ use std::{io, thread};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::files::{self, FileTimes, Fingerprint, SetFiles, SetNames};
-use super::index::{SnapshotIndex, options};
 use super::snapshot::Snapshot;
 use super::watch::schedule::{ChangedNames, WatchFilter};
-use super::{ReloadState, held_back, load};
+use super::{ReloadState, load};
 use crate::config::{self, Config};
 use crate::identity::Authenticator;
 use crate::webhooks;
 use crate::webhooks::authorizers::Authorizers;
-use portcullis_policy::admission::AdmissionPolicies;
-use portcullis_policy::authorization::ClusterPolicySets;
-use portcullis_policy::field::{Fault, Faults};
-use portcullis_policy::manifest::{self, Compilation, ObjectIdentity, ObjectSet, Source, SourceObjects};
-use portcullis_policy::model::Deadline;
+use portcullis_policy::field::Faults;
 
 /// How often a set is loaded again because it changed under the last load.
 const ROUNDS: usize = 3;
@@ -256,99 +251,6 @@ impl Watches {
         }
         self.watched = watched;
     }
-}
-
-// What would decide if some manifests were in force beside those that are.
-
-/// What would decide with some manifests beside those in force.
-pub struct Trial {
-    /// What decides authorization, by cluster.
-    pub policies: ClusterPolicySets,
-    /// What decides admission, by cluster.
-    pub admission: AdmissionPolicies,
-    /// The objects on trial, in order.
-    pub objects: Vec<ObjectIdentity>,
-    /// Those of them that stand in the place of an object that is in force.
-    pub replaced: Vec<ObjectIdentity>,
-}
-
-impl Snapshot {
-    /// What would decide if the objects of `source` were among those of the files, each in the
-    /// place of one in force that is the same object, and what `check` says about them: nothing of
-    /// what it says about others. Nothing is put in force. Where `source` holds for one cluster
-    /// alone, nothing of another's files or objects has a part in it.
-    ///
-    /// Takes as long as a reload in which these objects changed; for one cluster, as long as to
-    /// index that cluster. What is not compiled by the deadline is at fault.
-    #[must_use]
-    pub fn trial(&self, source: &Source, now: SystemTime, deadline: Deadline<'_>) -> (Option<Trial>, Faults) {
-        let only = source.cluster.as_deref();
-        let options = options_for(&self.config, only, now);
-        let options = held_back::options_without(&options, &self.unknown.faulty);
-        let compilation = Compilation {
-            version: options.cel_version,
-            deadline,
-        };
-        let trial = Arc::new(SourceObjects::read(source, compilation, None));
-        let objects: Vec<ObjectIdentity> = trial.valid().map(|object| object.identity().clone()).collect();
-        let on_trial: HashSet<&ObjectIdentity> = objects.iter().collect();
-        let own = &self.manifests.objects;
-        let mut sources = own.without(&on_trial);
-        sources.retain(|source| is_seen(source.cluster(), only));
-        sources.push(trial);
-        let (set, found) = ObjectSet::new(sources, &options, Some(own));
-        let faults = of_source(source, &found);
-        let Some(set) = set else {
-            // What is wrong elsewhere is so because of them.
-            let faults = if faults.has_errors() { faults } else { found };
-            return (None, faults);
-        };
-        let mut watched = self.index_inputs.watched.clone();
-        watched.retain(|watched| is_seen(Some(&watched.cluster), only));
-        let earlier = only.is_none().then(|| self.into());
-        let indexed = SnapshotIndex::new(&self.config, &set, watched, None, earlier);
-        let trial = Trial {
-            policies: indexed.policies,
-            admission: indexed.admission,
-            replaced: self.replaced(&on_trial, only),
-            objects,
-        };
-        (Some(trial), faults)
-    }
-
-    /// Those `on_trial` that stand in the place of an object that is in force.
-    fn replaced(&self, on_trial: &HashSet<&ObjectIdentity>, only: Option<&str>) -> Vec<ObjectIdentity> {
-        let in_force = self
-            .objects_in_force()
-            .filter(|object| is_seen(object.cluster(), only));
-        let mut replaced: Vec<ObjectIdentity> = in_force
-            .filter(|object| on_trial.contains(object.identity()))
-            .map(|object| object.identity().clone())
-            .collect();
-        replaced.sort();
-        replaced.dedup();
-        replaced
-    }
-}
-
-/// Whether what holds for `cluster` alone, or for all, has a part in a trial for `only` one.
-fn is_seen(cluster: Option<&str>, only: Option<&str>) -> bool {
-    only.is_none() || cluster.is_none() || cluster == only
-}
-
-fn options_for(config: &Config, only: Option<&str>, now: SystemTime) -> manifest::Options {
-    let mut options = options(config, Some(now));
-    options.clusters.retain(|cluster| is_seen(Some(cluster), only));
-    options.watched.retain(|cluster| is_seen(Some(cluster), only));
-    options
-}
-
-/// Those of `faults` that are in `source`.
-fn of_source(source: &Source, faults: &Faults) -> Faults {
-    let is_own = |fault: &&Fault| fault.place.file.as_deref() == Some(source.file.as_str());
-    let mut own = Faults::new();
-    own.extend(faults.iter().filter(is_own).cloned());
-    own
 }
 
 #[cfg(test)]

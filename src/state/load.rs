@@ -13,10 +13,10 @@ use super::files::{self, FileTimes, ManifestFiles, Revision};
 use super::held_back::{self, StandIns};
 use super::index::{SnapshotIndex, options};
 use super::last_good::{self, LastGoodSet, PendingSave};
-use super::registrations::{GatewayIdentity, with_published_keys};
 use super::snapshot::{LoadedManifests, Snapshot, removal_faults};
 use super::source::ManifestSource;
-use crate::config::{self, Config, ConfigBeside, HeldBack, ManifestPath};
+use super::watched::{GatewayIdentity, with_published_keys};
+use crate::config::{self, Config, ConfigWithFallback, HeldBack, ManifestPath};
 use portcullis_policy::admission::AdmissionPolicies;
 use portcullis_policy::authorization::ClusterPolicySets;
 use portcullis_policy::field::Faults;
@@ -133,7 +133,7 @@ fn load_with_fallback(
     held: HeldBack,
     (times, now): (FileTimes, SystemTime),
 ) -> (Option<Snapshot>, Faults) {
-    let ConfigBeside {
+    let ConfigWithFallback {
         config,
         faults,
         held_back,

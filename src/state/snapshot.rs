@@ -8,8 +8,7 @@ use super::files::{FaultsByCluster, ManifestFiles, Revision};
 use super::index::{EarlierIndex, IndexInputs};
 use super::inventory::{self, Change, ChangedSettings, FileContents, MAX_NAMES, Restriction};
 use super::last_good::PendingSave;
-use super::registrations::ClusterRegistrations;
-use super::watched::{UnknownClusters, UnsyncedCluster, WatchedObjects, WatchedText};
+use super::watched::{ClusterRegistrations, UnknownClusters, UnsyncedCluster, WatchedObjects, WatchedText};
 use crate::config::{Config, HeldBack};
 use crate::identity::certificates::Expiry;
 use crate::identity::tls::TlsContext;
@@ -158,8 +157,8 @@ impl Snapshot {
 
     /// `cluster`, where something of it is not known.
     #[must_use]
-    pub fn awaited(&self, cluster: &str) -> Option<&UnsyncedCluster> {
-        self.index_inputs.awaited.get(cluster)
+    pub fn unsynced(&self, cluster: &str) -> Option<&UnsyncedCluster> {
+        self.index_inputs.unsynced.get(cluster)
     }
 
     /// Every object of files and clusters; one that is in both is in force as the files have it.

@@ -138,14 +138,14 @@ impl ManifestSource for UnknownCluster {
 
     fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
         let is_known = self.is_known.load(Ordering::SeqCst);
-        let awaited = UnsyncedCluster {
+        let unsynced = UnsyncedCluster {
             until: Some(*self.until.lock().unwrap()),
             own_user: Some("gateway".to_owned()),
         };
         vec![Arc::new(WatchedObjects {
             cluster: "default".to_owned(),
             digest: [u8::from(is_known); 32],
-            awaited: (!is_known).then_some(awaited),
+            unsynced: (!is_known).then_some(unsynced),
             ..WatchedObjects::default()
         })]
     }

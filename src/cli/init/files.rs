@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::pki::{Authority, Host, Pair, Usage};
-use super::set_up::{
+use super::platform::{
     ADMISSION, ADMISSION_NAME, AUTHORITY, AUTHORIZATION, AUTHORIZATION_NAME, CONFIGURATION, Examples, File,
     PORT, SERVER, SERVER_NAME, SetUp, TRUSTED, TemplateValues, quoted,
 };

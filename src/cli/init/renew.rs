@@ -17,10 +17,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::pki::{Authority, Host, Usage, hosts_of};
-use super::platform::indented;
-use super::set_up::{
+use super::platform::{
     ADMISSION, ADMISSION_NAME, AUTHORITY, AUTHORIZATION, AUTHORIZATION_NAME, File, KeyFiles, SERVER,
-    SERVER_NAME, TRUSTED, replace,
+    SERVER_NAME, TRUSTED, indented, replace,
 };
 use crate::cli::output::{self, CommandError};
 use crate::config;

@@ -17,7 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::set_up::{File, SetUp, TemplateValues, replace};
+use super::platform::{File, SetUp, TemplateValues, replace};
 use crate::cli::output::{self, CommandError};
 use crate::cluster::{LiveCluster, ServerAddress};
 

@@ -6,7 +6,7 @@ use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
 use super::formats::ScanOutcome;
-use super::judge::{CREATED, ObjectJudge};
+use super::scanner::{CREATED, ObjectScanner};
 use portcullis_policy::document::{Document, Node};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::OfflineReview;
@@ -204,8 +204,8 @@ fn loaded(manifests: &[Value]) -> LoadedPolicies {
     LoadedPolicies::of_manifests(manifests)
 }
 
-fn judge(manifests: &[Value]) -> ObjectJudge {
-    ObjectJudge {
+fn scanner(manifests: &[Value]) -> ObjectScanner {
+    ObjectScanner {
         loaded: loaded(manifests),
         cluster: "c".into(),
         now: Time::parse("2026-12-01T00:00:00Z").unwrap(),
@@ -224,7 +224,7 @@ fn pod(labels: &[&str]) -> Value {
 }
 
 /// Whether `admit` allows what `review` says, by this user, with this object before.
-fn admits(judge: &ObjectJudge, review: &str, user: (&str, &[&str]), before: Option<&Value>) -> bool {
+fn admits(scanner: &ObjectScanner, review: &str, user: (&str, &[&str]), before: Option<&Value>) -> bool {
     let mut review: Value = serde_json::from_str(review).unwrap();
     let request = &mut review["request"];
     request["userInfo"] = json!({"username": user.0, "groups": user.1});
@@ -234,11 +234,11 @@ fn admits(judge: &ObjectJudge, review: &str, user: (&str, &[&str]), before: Opti
     }
     let answers = RecordedAnswers::default();
     let asked = OfflineReview {
-        loaded: &judge.loaded,
-        cluster: &judge.cluster,
+        loaded: &scanner.loaded,
+        cluster: &scanner.cluster,
         phases: CREATED,
         only: None,
-        now: judge.now,
+        now: scanner.now,
         clock: std::time::Instant::now,
         answers: &answers,
         requester_unknown: false,
@@ -263,9 +263,9 @@ fn neither_an_exception_nor_a_warning_hides_what_is_unknown() {
         };
         let mut manifests = policy.manifests(0).to_vec();
         manifests.push(exception(false));
-        let judge = judge(&manifests);
+        let scanner = scanner(&manifests);
         let document = Document::new(None, Node::from_json(pod(&[])));
-        let findings = judge.judge(&document).unwrap().findings;
+        let findings = scanner.scan(&document).unwrap().findings;
         let found: Vec<_> = findings
             .iter()
             .map(|finding| (finding.result, &*finding.exception))
@@ -287,9 +287,9 @@ fn a_condition_that_is_unknown_in_the_second_pass_refuses_nothing() {
     let manifests: Vec<Value> = (mutations.iter().enumerate())
         .flat_map(|(index, mutation)| mutation.manifests(index))
         .collect();
-    let judge = judge(&manifests);
-    let findings = judge
-        .judge(&Document::new(None, Node::from_json(pod(&["a"]))))
+    let scanner = scanner(&manifests);
+    let findings = scanner
+        .scan(&Document::new(None, Node::from_json(pod(&["a"]))))
         .unwrap()
         .findings;
     let found: Vec<_> = findings.iter().map(|one| (one.result, &*one.policy)).collect();
@@ -316,19 +316,19 @@ proptest! {
         manifests.extend(mutations.iter().enumerate().flat_map(|(index, mutation)| mutation.manifests(index)));
         manifests.extend(authorization.map(authorization_policy));
         manifests.extend(excepted.map(exception));
-        let judge = judge(&manifests);
+        let scanner = scanner(&manifests);
         let object = pod(&labels);
         let document = Document::new(None, Node::from_json(object));
-        let findings = judge.judge(&document).unwrap().findings;
+        let findings = scanner.scan(&document).unwrap().findings;
         let refuses = findings.iter().any(|finding| finding.result.refuses());
         let is_unknown = findings.iter()
             .any(|finding| finding.result == ScanOutcome::Skip && finding.exception.is_empty());
         // An exception for some may let pass what a scan says is refused.
         let may_be_excused = excepted == Some(true);
-        let review = judge.manifests.review(&document, &[], &judge.kinds, &mut Vec::new()).unwrap().review;
+        let review = scanner.manifests.review(&document, &[], &scanner.kinds, &mut Vec::new()).unwrap().review;
         for user in USERS {
             for before in [None, Some(pod(&before))] {
-                let admitted = admits(&judge, &review, user, before.as_ref());
+                let admitted = admits(&scanner, &review, user, before.as_ref());
                 if refuses && !may_be_excused {
                     prop_assert!(!admitted, "{:?} {:?}: {:?}", user, before, findings);
                 }
@@ -352,12 +352,12 @@ proptest! {
             validations.push("object.metadata.labels.b == '1'");
             ScannedPolicy { conditions: known(&policy.conditions), validations, ..policy.clone() }.manifests(index)
         }).collect();
-        let judge = judge(&manifests);
+        let scanner = scanner(&manifests);
         let document = Document::new(None, Node::from_json(pod(&labels)));
-        let findings = judge.judge(&document).unwrap().findings;
-        let review = judge.manifests.review(&document, &[], &judge.kinds, &mut Vec::new()).unwrap().review;
+        let findings = scanner.scan(&document).unwrap().findings;
+        let review = scanner.manifests.review(&document, &[], &scanner.kinds, &mut Vec::new()).unwrap().review;
         prop_assert!(findings.iter().all(|finding| finding.result != ScanOutcome::Skip), "{:?}", findings);
         let refuses = findings.iter().any(|finding| finding.result.refuses());
-        prop_assert_eq!(admits(&judge, &review, USERS[2], None), !refuses, "{:?}", findings);
+        prop_assert_eq!(admits(&scanner, &review, USERS[2], None), !refuses, "{:?}", findings);
     }
 }

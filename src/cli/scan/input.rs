@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use super::formats::{API_VERSION, NAME, OpenReports};
-use super::judge::ObjectJudge;
 use super::report::{ScanFormat, ScanReport};
+use super::scanner::ObjectScanner;
 use crate::cli::output::{self, CommandError, Output, ProgressLine};
 use crate::cli::policy_files::{At, PolicyFiles};
 use crate::cli::{admit, policy_files};
@@ -304,15 +304,15 @@ const WORKLOADS: [(&str, &str); 7] = [
 /// # Errors
 ///
 /// Objects cannot be listed, or standard output takes no more.
-pub(crate) fn judge_cluster(
-    judge: &ObjectJudge,
+pub(crate) fn scan_cluster(
+    scanner: &ObjectScanner,
     cluster: &LiveCluster,
     place: ListedPlace<'_>,
     (report, reports): (&mut ScanReport, &mut OpenReports),
 ) -> Result<(), CommandError> {
     let mut progress = ProgressLine::new();
     let mut judged = 0_u64;
-    let set = judge.loaded.admission.for_cluster(&judge.cluster);
+    let set = scanner.loaded.admission.for_cluster(&scanner.cluster);
     for resource in scanned(cluster, set, place) {
         cluster.list(resource, place, |page| {
             progress.show(|| format!("{}: {}", resource.name(), output::count(judged, "object")));
@@ -321,7 +321,7 @@ pub(crate) fn judge_cluster(
                 .map(|object| Document::new(None, Node::from_json(object)))
                 .collect();
             judged += objects.len() as u64;
-            let found = in_order(&objects, |object| judge.judge(object));
+            let found = in_order(&objects, |object| scanner.scan(object));
             progress.clear();
             for one in found {
                 match one {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::formats::{JunitReport, OpenReports, SarifReport, ScanFinding, ScanOutcome, ScanSummary};
-use super::judge::{JudgedObject, UnmatchedObject};
+use super::scanner::{ScannedObject, UnmatchedObject};
 use crate::cli::output::{self, CommandError};
 use portcullis_policy::explain::authorization::object;
 use portcullis_policy::explain::one_line;
@@ -132,7 +132,7 @@ impl ScanReport {
     /// # Errors
     ///
     /// Standard output takes no more.
-    pub(crate) fn object(&mut self, judged: &JudgedObject) -> Result<(), CommandError> {
+    pub(crate) fn object(&mut self, judged: &ScannedObject) -> Result<(), CommandError> {
         self.objects += 1;
         if let Some(UnmatchedObject { object, reason }) = &judged.unmatched {
             let key = (Arc::clone(&object.kind), reason.clone());

@@ -256,7 +256,7 @@ fn the_api_server_s_own_configuration_is_warned_of_too() {
         let entry = webhook(&[]).replace("name: w,", &format!("name: {name},"));
         let text = format!("kind: AuthorizationConfiguration\nauthorizers:\n- {entry}\n{more}");
         fs::write(folder.path().join("authorization-configuration.yaml"), text).unwrap();
-        warnings_beside(&folder.path().join("portcullis.yaml"), Version::NEWEST).to_string()
+        warnings_next_to(&folder.path().join("portcullis.yaml"), Version::NEWEST).to_string()
     };
     let said = write("gate.k8s.io", "");
     assert!(

@@ -371,15 +371,15 @@ mod tests {
             snapshot.index_inputs.watched = vec![Arc::new(east), Arc::new(mk_watched("west", west))];
             console.console.follow_changes(&snapshot, now());
         };
-        let awaited = WatchedObjects {
+        let unsynced = WatchedObjects {
             cluster: "east".to_owned(),
-            awaited: Some(UnsyncedCluster {
+            unsynced: Some(UnsyncedCluster {
                 until: None,
                 own_user: None,
             }),
             ..WatchedObjects::default()
         };
-        follow(awaited, "");
+        follow(unsynced, "");
         // That a cluster is known at last is no change.
         let before = deny("a", "get") + &deny("b", "get") + SECRET;
         follow(mk_watched("east", &before), "");

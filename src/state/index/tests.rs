@@ -158,7 +158,7 @@ impl IndexWorld {
             cluster_scoped,
             custom_resources,
             digest,
-            awaited: None,
+            unsynced: None,
         }
     }
 

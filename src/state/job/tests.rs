@@ -1,7 +1,5 @@
 //! Files that change, and what is read of them.
 
-mod trial;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;

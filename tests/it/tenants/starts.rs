@@ -43,8 +43,8 @@ fn a_cluster_with_faulty_manifests_is_not_decided_and_the_others_are() {
     // However long that takes, and whatever else changes.
     let snapshot = Arc::clone(&gateway.state.current());
     let late = Instant::now() + Duration::from_secs(1_000_000);
-    let awaited = snapshot.awaited("east").unwrap();
-    assert_eq!(awaited.answer("jane", false, late), UnsyncedAnswer::Faulty);
+    let unsynced = snapshot.unsynced("east").unwrap();
+    assert_eq!(unsynced.answer("jane", false, late), UnsyncedAnswer::Faulty);
     fs::write(gateway.file("policies/more.yaml"), deny("all", "ann")).unwrap();
     until("the change is in force", || ask(&gateway, "own-token", "ann").1);
     assert_eq!(ask(&gateway, "east-token", "jane").0, 503);
@@ -147,8 +147,8 @@ fn a_new_cluster_with_faulty_files_is_not_decided_either() {
 fn a_cluster_of_which_nothing_can_be_learnt_is_not_decided() {
     let gateway = with_west().source(Arc::new(Clusters::new())).start();
     let late = Instant::now() + Duration::from_secs(1_000_000);
-    let awaited = gateway.state.current().awaited("west").cloned().unwrap();
-    assert_eq!(awaited.answer("jane", false, late), UnsyncedAnswer::Faulty);
+    let unsynced = gateway.state.current().unsynced("west").cloned().unwrap();
+    assert_eq!(unsynced.answer("jane", false, late), UnsyncedAnswer::Faulty);
     assert_eq!(ask(&gateway, "west-token", "joe").0, 503);
     assert_eq!(ask(&gateway, "own-token", "joe").0, 200);
 }
@@ -178,14 +178,14 @@ fn what_is_unknown_is_not_forgotten_by_what_is_saved() {
     for now in ["kind: [", "kind: ["] {
         fs::write(gateway.file("policies/more.yaml"), now).unwrap();
         let saved = state::last_good(&gateway.file("config.yaml"), &FilesAlone, SystemTime::now()).unwrap();
-        assert!(saved.awaited("east").is_some() && saved.awaited("west").is_none());
+        assert!(saved.unsynced("east").is_some() && saved.unsynced("west").is_none());
     }
     fs::remove_file(gateway.file("policies/more.yaml")).unwrap();
     let (loaded, faults) = state::load(&gateway.file("config.yaml"), &FilesAlone, None, SystemTime::now());
     assert!(
         loaded
             .unwrap_or_else(|| panic!("{faults}"))
-            .awaited("east")
+            .unsynced("east")
             .is_some()
     );
 }

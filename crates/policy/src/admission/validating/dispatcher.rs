@@ -184,7 +184,7 @@ impl AdmissionSet {
             let validated = policy.validate(&inputs, &condition_view, run.deadline);
             dispatch.spent += spent.get();
             evaluation = worse(evaluation, validated.evaluation());
-            dispatch.take(policy, binding, &validated, annotations);
+            dispatch.apply_binding(policy, binding, &validated, annotations);
         }
         Ok(evaluation)
     }
@@ -193,8 +193,8 @@ impl AdmissionSet {
 // === impl Dispatch ===
 
 impl Dispatch<'_> {
-    /// What a binding makes of what its policy says.
-    fn take(
+    /// Applies the actions of a binding to the results of its policy.
+    fn apply_binding(
         &mut self,
         policy: &ValidatingPolicy,
         binding: &PolicyBinding,
@@ -203,7 +203,7 @@ impl Dispatch<'_> {
     ) {
         let name = &policy.applicability.name;
         for (index, decision) in validated.decisions.iter().enumerate() {
-            let exception = self.act(&policy.applicability, binding, (index, decision));
+            let exception = self.apply_actions(&policy.applicability, binding, (index, decision));
             self.context.run.record(|| {
                 TraceStep::Decided(BindingDecision {
                     policy: name,
@@ -230,9 +230,9 @@ impl Dispatch<'_> {
         }
     }
 
-    /// Does what the binding says where the validation does not hold. The exception
-    /// that lets it pass, if one does.
-    fn act(
+    /// Applies `validationActions` where the validation does not hold. Returns the exception that
+    /// lets it pass, if one does.
+    fn apply_actions(
         &mut self,
         policy: &Applicability,
         binding: &PolicyBinding,

@@ -18,7 +18,7 @@ use portcullis_policy::field::Fault;
 use portcullis_policy::model::{CauseKind, LabelSelector, Time};
 
 /// How objects are judged.
-pub(crate) struct ObjectJudge {
+pub(crate) struct ObjectScanner {
     pub(crate) loaded: LoadedPolicies,
     pub(crate) cluster: String,
     pub(crate) now: Time,
@@ -31,7 +31,7 @@ pub(crate) struct ObjectJudge {
 
 /// The findings about one object, and what is to be known of it.
 #[derive(Default)]
-pub(crate) struct JudgedObject {
+pub(crate) struct ScannedObject {
     pub(crate) findings: Vec<ScanFinding>,
     pub(crate) notes: Vec<String>,
     /// An object that no policy applied to.
@@ -60,16 +60,16 @@ const LOCAL_GROUPS: [&str; 3] = [
     "config.portcullis.dev",
 ];
 
-impl ObjectJudge {
+impl ObjectScanner {
     /// What the policies make of `object`, and of the Pods that it would make.
     ///
     /// # Errors
     ///
     /// It is no object, or its metadata cannot be.
-    pub(crate) fn judge(&self, object: &Document) -> Result<JudgedObject, Fault> {
+    pub(crate) fn scan(&self, object: &Document) -> Result<ScannedObject, Fault> {
         let api_version = object.text("apiVersion").unwrap_or_default();
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        let mut judged = JudgedObject::default();
+        let mut judged = ScannedObject::default();
         if LOCAL_GROUPS.contains(&group) {
             return Ok(judged);
         }

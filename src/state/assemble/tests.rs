@@ -1,4 +1,4 @@
-use super::super::*;
+use super::*;
 use crate::state::tests::fixtures::{mk_snapshot, now};
 use portcullis_policy::model::{Attributes, Deadline, Decision, ResourceAttributes, Target, User};
 

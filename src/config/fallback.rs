@@ -14,7 +14,7 @@ pub type HeldBack = BTreeMap<String, Faults>;
 
 /// A configuration, and what of it is not in force.
 #[derive(Debug)]
-pub struct ConfigBeside {
+pub struct ConfigWithFallback {
     /// The configuration, with the last good file in place of each that has faults; `None` where
     /// something else has some.
     pub config: Option<Config>,
@@ -39,7 +39,7 @@ pub struct UnknownEntries {
     pub has_nameless: bool,
 }
 
-impl From<(Option<Config>, Faults)> for ConfigBeside {
+impl From<(Option<Config>, Faults)> for ConfigWithFallback {
     fn from((config, faults): (Option<Config>, Faults)) -> Self {
         Self {
             config,
@@ -100,8 +100,8 @@ fn tenant_folder(clusters: &Path, path: &Path) -> Option<String> {
 /// written by others than who writes the configuration: what is wrong with one of them costs
 /// nobody else anything. `earlier` are those that were last in force.
 #[must_use]
-pub fn load_with_fallback(path: &Path, earlier: &[ClusterFile]) -> ConfigBeside {
-    let loaded: ConfigBeside = load(path).into();
+pub fn load_with_fallback(path: &Path, earlier: &[ClusterFile]) -> ConfigWithFallback {
+    let loaded: ConfigWithFallback = load(path).into();
     let text = Disk
         .read(path)
         .ok()
@@ -119,7 +119,7 @@ pub fn load_with_fallback(path: &Path, earlier: &[ClusterFile]) -> ConfigBeside 
 fn hold_back(
     parse: impl Fn(ReadFolder<'_>) -> (Option<Config>, Faults),
     earlier: &[ClusterFile],
-) -> Option<ConfigBeside> {
+) -> Option<ConfigWithFallback> {
     let on_disk = OnceCell::new();
     let earlier: BTreeMap<&Path, &ClusterFile> =
         earlier.iter().map(|file| (file.path.as_path(), file)).collect();
@@ -135,7 +135,7 @@ fn hold_back(
             let folder = config.as_ref().and_then(|config| config.cluster_folder.as_ref());
             let folder = folder.map_or(Path::new(""), |folder| &folder.path);
             let unknown = UnknownEntries::of((folder, files), &held_back, &earlier);
-            return Some(ConfigBeside {
+            return Some(ConfigWithFallback {
                 config,
                 faults,
                 unknown,
@@ -143,13 +143,13 @@ fn hold_back(
             });
         }
         let (files, unreadable) = on_disk.get()?;
-        let mut accused = accused((files, unreadable), &earlier, faults);
+        let mut faulty = changed_faulty_files((files, unreadable), &earlier, faults);
         // Who takes the name of another's cluster is at fault, and not who had it.
-        if accused.iter().any(|accused| accused.has_new_name) {
-            accused.retain(|accused| accused.has_new_name);
+        if faulty.iter().any(|file| file.has_new_name) {
+            faulty.retain(|file| file.has_new_name);
         }
         let before = held_back.len();
-        for AccusedFile { path, fault, .. } in accused {
+        for ChangedFaultyFile { path, fault, .. } in faulty {
             held_back.entry(path).or_default().push(fault);
         }
         if held_back.len() == before {
@@ -158,8 +158,8 @@ fn hold_back(
     }
 }
 
-/// A file of the folder with what is wrong with it.
-struct AccusedFile {
+/// A file of the folder that has changed, or cannot be read, with what is wrong with it.
+struct ChangedFaultyFile {
     path: PathBuf,
     fault: Fault,
     /// Whether it had another name earlier, or none.
@@ -167,11 +167,11 @@ struct AccusedFile {
 }
 
 /// Those of `faults` that are in files which are not as they were `earlier`, or cannot be read.
-fn accused(
+fn changed_faulty_files(
     (files, unreadable): (&[ClusterFile], &Faults),
     earlier: &BTreeMap<&Path, &ClusterFile>,
     faults: Faults,
-) -> Vec<AccusedFile> {
+) -> Vec<ChangedFaultyFile> {
     let mut has_new_name: BTreeMap<String, bool> = BTreeMap::new();
     for file in unreadable.iter().filter_map(|fault| fault.place.file.as_deref()) {
         has_new_name.insert(file.to_owned(), !earlier.contains_key(Path::new(file)));
@@ -183,16 +183,16 @@ fn accused(
             has_new_name.insert(file.path.display().to_string(), is_new);
         }
     }
-    let accused = |fault: Fault| {
+    let of_changed = |fault: Fault| {
         let file = fault.place.file.as_deref()?;
         let (path, has_new_name) = (PathBuf::from(file), *has_new_name.get(file)?);
-        Some(AccusedFile {
+        Some(ChangedFaultyFile {
             path,
             fault,
             has_new_name,
         })
     };
-    faults.into_iter().filter_map(accused).collect()
+    faults.into_iter().filter_map(of_changed).collect()
 }
 
 /// Whether the file at `path` is held back, or a folder that it is in, which holds more than can be
@@ -261,7 +261,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
 
-        fn load(&self) -> ConfigBeside {
+        fn load(&self) -> ConfigWithFallback {
             load_with_fallback(&self.folder.path().join("c.yaml"), &self.earlier)
         }
 
