@@ -12,12 +12,15 @@
 
 mod batch;
 mod bounds;
+mod folder;
+mod log;
 mod read;
 mod rows;
 mod write;
 
 use std::fmt::Write as _;
 
+pub(crate) use log::{DecisionFiles, recording_files};
 pub(crate) use read::{ColumnFile, ColumnFileError, StoredRow, column_files, is_column_file};
 pub(crate) use write::{PackedFiles, Packer};
 

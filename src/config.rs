@@ -51,7 +51,7 @@ pub(crate) use jwt::path_of_audience;
 pub use kubeconfig::Secret;
 pub use limits::Limits;
 pub use manifests::{BundleReference, BundleSource, KEPT_BUNDLE, ManifestPath, Reload, is_digest};
-pub use recording::{FolderBounds, PathStep, RecordingSettings, Redact};
+pub use recording::{FileFormat, FolderBounds, PathStep, RecordingSettings, Redact};
 pub(crate) use section::parse_duration;
 pub use server::{Admin, ConnectionLimits, Server, Tls};
 pub use telemetry::{DecisionLog, LogPath, LogTrace, SpoolBounds, Tracing};
@@ -322,7 +322,7 @@ fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder
     let upstreams = upstreams::upstreams(root);
     let limits = limits::limits(root);
     let reload = manifests::reload(root);
-    let decision_log = telemetry::decision_log(root);
+    let decision_log = telemetry::decision_log(root, &manifests);
     let usage = recording::usage(root, &manifests);
     let recording = recording::recording(root, &manifests);
     let tracing = telemetry::tracing(root, &manifests);

@@ -36,7 +36,7 @@ pub(crate) use redaction::QuotedSecrets;
 pub use review::{ObjectState, RecordedBody, RecordedCall, RecordedDecision, RecordedReview, object_state};
 
 use crate::config;
-use crate::config::{FolderBounds, Redact};
+use crate::config::{FileFormat, FolderBounds, Redact};
 use crate::telemetry::metrics::IntCounter;
 use crate::telemetry::{BatchWriter, BoundedFolder, QueueSettings, SwitchedQueue, WriteQueue};
 
@@ -50,6 +50,30 @@ const MAX_PENDING_BYTES: usize = 64 << 20;
 pub struct Recordings {
     queue: SwitchedQueue<config::RecordingSettings, Vec<RecordedReview>>,
     dropped: IntCounter,
+    columns: Option<OpenColumns>,
+}
+
+/// Opens the folder of recordings as columns. The counter is that of lost reviews.
+pub(crate) type OpenColumns =
+    fn(&config::RecordingSettings, &IntCounter, SystemTime) -> io::Result<Box<dyn RecordingSink>>;
+
+/// Files that take the lines of reviews.
+pub(crate) trait RecordingSink: Send {
+    /// Takes lines, each with its line break.
+    ///
+    /// # Errors
+    ///
+    /// They are lost.
+    fn append(&mut self, lines: &[u8], now: SystemTime) -> io::Result<()>;
+
+    /// Does what time asks for. After how long there may be more to do.
+    fn rest(&mut self, now: SystemTime) -> Duration;
+
+    /// The most bytes that are appended at once.
+    fn most(&self) -> usize;
+
+    /// Writes what it has kept back.
+    fn flush(&mut self, now: SystemTime);
 }
 
 /// The version of the format of what is written, and the newest that is read.
@@ -97,9 +121,8 @@ const SPARE_BYTES: usize = 256 << 10;
 const SPARE_REVIEWS: usize = 1024;
 
 /// Writes reviews to files.
-#[derive(Debug)]
 pub(crate) struct RecordingWriter {
-    files: RecordingFiles,
+    files: Box<dyn RecordingSink>,
     redact: Vec<Redact>,
     /// Lines that were not written yet, and how many.
     lines: String,
@@ -117,7 +140,14 @@ impl Recordings {
         Self {
             queue: SwitchedQueue::new(),
             dropped,
+            columns: None,
         }
+    }
+
+    /// These, which `columns` writes where the settings have `format: parquet`.
+    pub(crate) fn with_columns(self, columns: OpenColumns) -> Self {
+        let columns = Some(columns);
+        Self { columns, ..self }
     }
 
     /// Records as `settings` say from now on, or no more. What waits is still written.
@@ -127,7 +157,15 @@ impl Recordings {
     /// The folder cannot be made or read, or no thread be started. Nothing is recorded then.
     pub fn follow(&self, settings: Option<&config::RecordingSettings>) -> io::Result<()> {
         self.queue.follow(settings, |settings| {
-            let writer = RecordingWriter::open(settings, SystemTime::now())?;
+            let now = SystemTime::now();
+            let files: Box<dyn RecordingSink> = match settings.format {
+                FileFormat::Json => Box::new(RecordingFiles::open(&settings.files, now)?),
+                FileFormat::Parquet => {
+                    let open = self.columns.ok_or(io::ErrorKind::Unsupported)?;
+                    open(settings, &self.dropped, now)?
+                }
+            };
+            let writer = RecordingWriter::new(files, settings);
             let queue = QueueSettings {
                 thread: "recording",
                 limit: MAX_PENDING_BYTES,
@@ -175,13 +213,24 @@ impl RecordingFiles {
         })
     }
 
+    fn most_of_file(&self) -> u64 {
+        (self.folder.bounds().max_bytes / u64::from(MIN_FILES)).min(MAX_FILE_BYTES)
+    }
+
+    fn is_full(&self, open: &OpenFile, more: u64, now: SystemTime) -> bool {
+        let since = now.duration_since(open.begun).unwrap_or_default();
+        open.length + more > self.most_of_file() || since >= self.folder.bounds().max_age / MIN_FILES
+    }
+}
+
+impl RecordingSink for RecordingFiles {
     /// Appends lines, so long that they fit into one file together. None or all of them are
     /// there afterwards, unless the process ends meanwhile.
     ///
     /// # Errors
     ///
     /// They could not be written, or were removed at once. No file without lines is left.
-    pub(crate) fn append(&mut self, lines: &[u8], now: SystemTime) -> io::Result<()> {
+    fn append(&mut self, lines: &[u8], now: SystemTime) -> io::Result<()> {
         let length = lines.len() as u64;
         let is_over = |open: &OpenFile| self.is_full(open, length, now) || !open.is_there();
         if self.open.as_ref().is_some_and(is_over) {
@@ -212,7 +261,7 @@ impl RecordingFiles {
 
     /// Ends the file that is written when its time is over, and removes what has become too
     /// old. After how long there may be more to do.
-    pub(crate) fn rest(&mut self, now: SystemTime) -> Duration {
+    fn rest(&mut self, now: SystemTime) -> Duration {
         if self.open.as_ref().is_some_and(|open| self.is_full(open, 0, now)) {
             self.open = None;
         }
@@ -226,19 +275,12 @@ impl RecordingFiles {
         pause
     }
 
-    /// The most bytes that are appended at once.
-    pub(crate) fn most(&self) -> usize {
+    fn most(&self) -> usize {
         usize::try_from(self.most_of_file()).unwrap_or(usize::MAX)
     }
 
-    fn most_of_file(&self) -> u64 {
-        (self.folder.bounds().max_bytes / u64::from(MIN_FILES)).min(MAX_FILE_BYTES)
-    }
-
-    fn is_full(&self, open: &OpenFile, more: u64, now: SystemTime) -> bool {
-        let since = now.duration_since(open.begun).unwrap_or_default();
-        open.length + more > self.most_of_file() || since >= self.folder.bounds().max_age / MIN_FILES
-    }
+    /// Nothing is kept back.
+    fn flush(&mut self, _: SystemTime) {}
 }
 
 /// When the file of this name was begun; `None` where it is no recording.
@@ -334,17 +376,14 @@ fn header() -> String {
 // === impl RecordingWriter ===
 
 impl RecordingWriter {
-    /// # Errors
-    ///
-    /// The folder cannot be made or read.
-    pub(crate) fn open(settings: &config::RecordingSettings, now: SystemTime) -> io::Result<Self> {
-        Ok(Self {
-            files: RecordingFiles::open(&settings.files, now)?,
+    pub(crate) fn new(files: Box<dyn RecordingSink>, settings: &config::RecordingSettings) -> Self {
+        Self {
+            files,
             redact: settings.redact.clone(),
             lines: String::new(),
             count: 0,
             is_broken: false,
-        })
+        }
     }
 
     /// Adds the line of a review. How many were lost.
@@ -408,6 +447,10 @@ impl BatchWriter<Vec<RecordedReview>> for RecordingWriter {
         }
         reviews.shrink_to(SPARE_REVIEWS);
         lost + self.flush()
+    }
+
+    fn flush(&mut self) {
+        self.files.flush(SystemTime::now());
     }
 
     fn rest(&mut self) -> Option<Duration> {

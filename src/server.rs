@@ -274,6 +274,9 @@ fn flush(shared: &GatewayState) {
     if !shared.recorder.flush_log(MAX_FLUSH_TIME) {
         tracing::warn!("some lines of the decision log were not written");
     }
+    if !shared.recorder.flush_files(MAX_FLUSH_TIME) {
+        tracing::warn!("some decisions were not written to `decisionLog.folder`");
+    }
     if !shared.recorder.flush_log_records(MAX_FLUSH_TIME) {
         tracing::warn!("some log records were not sent to the collector");
     }

@@ -412,11 +412,13 @@ fn open_log(path: Option<&LogPath>, metrics: &Metrics) -> Result<Option<Decision
     let destination = match path {
         LogPath::Stdout => Destination::Stdout,
         LogPath::File(path) => Destination::File(path.clone()),
+        // The gateway follows it.
+        LogPath::Parquet(_) => return Ok(None),
     };
     let log = DecisionLog::open(destination, metrics.decision_log_dropped());
     log.map(Some).map_err(|source| match path {
-        LogPath::Stdout => CommandError::Output(source),
         LogPath::File(path) => CommandError::file("write", path, source),
+        LogPath::Stdout | LogPath::Parquet(_) => CommandError::Output(source),
     })
 }
 

@@ -26,7 +26,7 @@ use portcullis_cel::json::{Document, Node};
 use portcullis_policy::model::Time;
 
 /// What rows may take that wait for their row group, of all partitions together.
-const MAX_WAITING_BYTES: usize = 64 << 20;
+pub(crate) const MAX_WAITING_BYTES: usize = 64 << 20;
 
 /// How many partitions are written at the same time.
 const MAX_OPEN_PARTITIONS: usize = 128;
@@ -39,6 +39,9 @@ const MAX_FILE_GROUPS: usize = 64;
 
 /// After how many values a page may end, which bounds how much larger than others it can be.
 const BATCH_ROWS: usize = 64;
+
+/// How the temporary name of a file begins and ends.
+pub(crate) const TEMPORARY: [&str; 2] = [".pack-", ".tmp"];
 
 /// What stands in the name of a folder as it is; Hive escapes less, and reads all escapes.
 const IN_FOLDER: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
@@ -56,10 +59,7 @@ pub(crate) struct PackedFiles {
 /// Writes the rows of one log or recording. Nothing is in its place before [`Packer::finish`]; without
 /// it, what was written is removed.
 pub(crate) struct Packer {
-    kind: RowKind,
-    folder: PathBuf,
-    schema: TypePtr,
-    properties: WriterPropertiesPtr,
+    files: FileMaker,
     /// By the path below the folder.
     open: HashMap<PathBuf, OpenPartition>,
     written: Vec<WrittenFile>,
@@ -68,17 +68,28 @@ pub(crate) struct Packer {
     rows: u64,
 }
 
-/// A file that is whole, under the name that it has until then.
-struct WrittenFile {
+/// Makes the files of one kind.
+pub(crate) struct FileMaker {
+    kind: RowKind,
+    folder: PathBuf,
+    schema: TypePtr,
+    properties: WriterPropertiesPtr,
+}
+
+/// A file that is being written, and its name until it is whole.
+type BegunFile = (SerializedFileWriter<File>, TempPath);
+
+/// A file that is whole, under the name that it has until it is persisted.
+pub(crate) struct WrittenFile {
     temporary: TempPath,
     path: PathBuf,
-    bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// A partition whose rows are being gathered.
 struct OpenPartition {
     rows: WaitingRows,
-    file: Option<(SerializedFileWriter<File>, TempPath)>,
+    file: Option<BegunFile>,
     groups: usize,
     digest: Sha256,
     /// The number of the row that it got last.
@@ -93,10 +104,7 @@ impl Packer {
     /// None that depends on what is packed.
     pub(crate) fn new(kind: RowKind, folder: &Path) -> Result<Self, PackError> {
         Ok(Self {
-            kind,
-            folder: folder.to_owned(),
-            schema: Arc::new(parse_message_type(&kind.schema())?),
-            properties: Arc::new(properties(kind)?),
+            files: FileMaker::new(kind, folder)?,
             open: HashMap::new(),
             written: Vec::new(),
             waiting: 0,
@@ -112,21 +120,16 @@ impl Packer {
     pub(crate) fn add(&mut self, line: &[u8]) -> Result<(), PackError> {
         let document = Document::parse_bytes(line)?;
         let root = document.root();
-        let cells = cells(self.kind, root)?;
-        let cluster = root.get("cluster").and_then(Node::as_str);
-        let cluster = cluster.ok_or_else(|| PackError::Missing("cluster".to_owned()))?;
-        let time = root.get("time").and_then(Node::as_str).unwrap_or_default();
-        let path = partition(&cluster, &time)?;
+        let kind = self.files.kind;
+        let cells = cells(kind, root)?;
+        let path = partition_of(root)?;
         if !self.open.contains_key(&path) {
             self.make_room()?;
         }
         self.rows += 1;
-        let kind = self.kind;
         let partition = self.open.entry(path).or_insert_with(|| OpenPartition::new(kind));
         partition.used = self.rows;
-        // Two lines are not the same as one with both.
-        partition.digest.update(&(line.len() as u64).to_le_bytes());
-        partition.digest.update(line);
+        digest_line(&mut partition.digest, line);
         let before = partition.rows.bytes;
         partition.rows.add(cells);
         self.waiting += partition.rows.bytes - before;
@@ -152,15 +155,8 @@ impl Packer {
             ..PackedFiles::default()
         };
         for written in self.written {
-            let path = written.path;
-            let unwritable = |source| unwritable(&path, source);
-            let renamed = written.temporary.persist(&path);
-            renamed.map_err(|error| unwritable(error.error))?;
-            let folder = path.parent().unwrap_or(Path::new("."));
-            let synced = File::open(folder).and_then(|folder| folder.sync_all());
-            synced.map_err(unwritable)?;
             packed.bytes += written.bytes;
-            packed.files.push(path);
+            packed.files.push(written.persist()?);
         }
         packed.files.sort();
         Ok(packed)
@@ -199,14 +195,10 @@ impl Packer {
         let Some(partition) = self.open.get_mut(path) else {
             return Ok(());
         };
-        let rows = std::mem::replace(&mut partition.rows, WaitingRows::new(self.kind));
+        let rows = std::mem::replace(&mut partition.rows, WaitingRows::new(self.files.kind));
         self.waiting -= rows.bytes;
         if partition.file.is_none() {
-            let folder = self.folder.join(path);
-            let (file, temporary) = temporary_file(&folder).map_err(|source| unwritable(&folder, source))?;
-            let (schema, properties) = (self.schema.clone(), self.properties.clone());
-            let writer = SerializedFileWriter::new(file, schema, properties)?;
-            partition.file = Some((writer, temporary));
+            partition.file = Some(self.files.begin(path)?);
         }
         let Some((writer, _)) = &mut partition.file else {
             return Ok(());
@@ -221,23 +213,93 @@ impl Packer {
         let Some(partition) = self.open.remove(path) else {
             return Ok(());
         };
-        let Some((mut writer, temporary)) = partition.file else {
-            return Ok(());
-        };
+        if let Some(file) = partition.file {
+            self.written
+                .push(self.files.complete(path, file, partition.digest)?);
+        }
+        Ok(())
+    }
+}
+
+// === impl FileMaker ===
+
+impl FileMaker {
+    /// # Errors
+    ///
+    /// None that depends on what is written.
+    pub(crate) fn new(kind: RowKind, folder: &Path) -> Result<Self, PackError> {
+        Ok(Self {
+            kind,
+            folder: folder.to_owned(),
+            schema: Arc::new(parse_message_type(&kind.schema())?),
+            properties: Arc::new(properties(kind)?),
+        })
+    }
+
+    /// Begins a file of `partition`.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be created.
+    pub(crate) fn begin(&self, partition: &Path) -> Result<BegunFile, PackError> {
+        let folder = self.folder.join(partition);
+        // Another thread may just remove the empty folder.
+        let file = temporary_file(&folder).or_else(|_| temporary_file(&folder));
+        let (file, temporary) = file.map_err(|source| unwritable(&folder, source))?;
+        let (schema, properties) = (self.schema.clone(), self.properties.clone());
+        Ok((SerializedFileWriter::new(file, schema, properties)?, temporary))
+    }
+
+    /// Completes a file of `partition`, whose lines have this digest.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub(crate) fn complete(
+        &self,
+        partition: &Path,
+        (mut writer, temporary): BegunFile,
+        digest: Sha256,
+    ) -> Result<WrittenFile, PackError> {
         writer.finish()?;
         let file = writer.inner();
         let length = file.sync_all().and_then(|()| file.metadata());
         let length = length.map_err(|source| unwritable(&temporary, source))?.len();
-        let digest = partition.digest.finish();
+        let digest = digest.finish();
         let digest = hexadecimal(digest.get(..12).unwrap_or_default());
         let name = format!("{}-{digest}.parquet", self.kind.name());
-        self.written.push(WrittenFile {
+        Ok(WrittenFile {
             temporary,
-            path: self.folder.join(path).join(name),
+            path: self.folder.join(partition).join(name),
             bytes: length,
-        });
-        Ok(())
+        })
     }
+}
+
+// === impl WrittenFile ===
+
+impl WrittenFile {
+    /// Gives it its name, in place of a file with the same rows.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be renamed.
+    pub(crate) fn persist(self) -> Result<PathBuf, PackError> {
+        let path = self.path;
+        let renamed = self.temporary.persist(&path);
+        renamed.map_err(|error| unwritable(&path, error.error))?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|source| unwritable(&path, source))?;
+        Ok(path)
+    }
+}
+
+/// Adds a line to the digest of a file's lines.
+pub(crate) fn digest_line(digest: &mut Sha256, line: &[u8]) {
+    // Two lines are not the same as one with both.
+    digest.update(&(line.len() as u64).to_le_bytes());
+    digest.update(line);
 }
 
 fn unwritable(path: &Path, source: io::Error) -> PackError {
@@ -250,14 +312,22 @@ fn unwritable(path: &Path, source: io::Error) -> PackError {
 /// A file in `folder` whose name no program takes for one of Parquet's.
 fn temporary_file(folder: &Path) -> io::Result<(File, TempPath)> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let [begin, end] = TEMPORARY;
     let file = tempfile::Builder::new()
-        .prefix(".pack-")
-        .suffix(".tmp")
+        .prefix(begin)
+        .suffix(end)
         .tempfile_in(folder)?;
     Ok(file.into_parts())
 }
 
-/// The folders of a partition.
+/// The folders of the partition that the line `root` belongs to.
+pub(crate) fn partition_of(root: Node<'_>) -> Result<PathBuf, PackError> {
+    let cluster = root.get("cluster").and_then(Node::as_str);
+    let cluster = cluster.ok_or_else(|| PackError::Missing("cluster".to_owned()))?;
+    let time = root.get("time").and_then(Node::as_str).unwrap_or_default();
+    partition(&cluster, &time)
+}
+
 fn partition(cluster: &str, time: &str) -> Result<PathBuf, PackError> {
     let wrong = || PackError::Unexpected("time".to_owned());
     // In UTC, whatever zone it is written in.

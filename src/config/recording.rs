@@ -12,8 +12,20 @@ use portcullis_policy::field::FaultKind;
 pub struct RecordingSettings {
     /// The files.
     pub files: FolderBounds,
+    /// What form they have.
+    pub format: FileFormat,
     /// What is removed besides what always is.
     pub redact: Vec<Redact>,
+}
+
+/// The form of files that are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FileFormat {
+    /// Lines of JSON.
+    #[default]
+    Json,
+    /// Columns, by cluster, date and hour.
+    Parquet,
 }
 
 /// A folder of files that are written one after the other, and how much of them is kept.
@@ -63,7 +75,7 @@ const RECORDING_LIMITS: BoundLimits = BoundLimits {
     least_bytes: 1 << 20,
 };
 
-/// An hour may take an eighth, and a user a part of that.
+/// Of usage, an hour may take an eighth, and a user a part of that.
 const USAGE_LIMITS: BoundLimits = BoundLimits {
     default_age: Duration::from_secs(90 * 24 * 3600),
     least_age: Duration::from_secs(3600),
@@ -74,8 +86,9 @@ const FORM: &str = "must be `resource[.group][:.path]`, such as `configmaps:.dat
                     `widgets.example.com:.spec.items[*].token`";
 
 pub(crate) fn recording(root: &Section<'_>, manifests: &[ManifestPath]) -> Option<RecordingSettings> {
-    let section = root.optional("recording", &["folder", "maxBytes", "maxAge", "redact"])?;
+    let section = root.optional("recording", &["folder", "format", "maxBytes", "maxAge", "redact"])?;
     Some(RecordingSettings {
+        format: file_format(&section),
         files: folder_bounds(&section, manifests, &RECORDING_LIMITS)?,
         redact: redactions(&section),
     })
@@ -85,6 +98,17 @@ pub(crate) fn recording(root: &Section<'_>, manifests: &[ManifestPath]) -> Optio
 pub(crate) fn usage(root: &Section<'_>, manifests: &[ManifestPath]) -> Option<FolderBounds> {
     let section = root.optional("usage", &["folder", "maxBytes", "maxAge"])?;
     folder_bounds(&section, manifests, &USAGE_LIMITS)
+}
+
+/// `decisionLog` with `format: parquet`: where decisions are written, and how long they are kept.
+pub(crate) fn decision_files(section: &Section<'_>, manifests: &[ManifestPath]) -> Option<FolderBounds> {
+    folder_bounds(section, manifests, &USAGE_LIMITS)
+}
+
+/// `format`, lines of JSON by default.
+pub(crate) fn file_format(section: &Section<'_>) -> FileFormat {
+    let formats = [("json", FileFormat::Json), ("parquet", FileFormat::Parquet)];
+    section.choice("format", &formats).unwrap_or_default()
 }
 
 /// `folder`, which is no folder of manifests.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::manifests::ManifestPath;
-use super::recording::own_folder;
+use super::recording::{FileFormat, FolderBounds, decision_files, file_format, own_folder};
 use super::section::Section;
 use portcullis_policy::field::FaultKind;
 
@@ -35,19 +35,58 @@ pub enum LogPath {
     Stdout,
     /// A file, as an absolute path; lines are appended.
     File(PathBuf),
+    /// `format: parquet`: a folder of files by cluster, date and hour.
+    Parquet(FolderBounds),
 }
 
-pub(crate) fn decision_log(root: &Section<'_>) -> Option<DecisionLog> {
-    let section = root.optional("decisionLog", &["path", "trace"])?;
+/// What only files of columns have.
+const OF_PARQUET: [&str; 3] = ["folder", "maxBytes", "maxAge"];
+
+pub(crate) fn decision_log(root: &Section<'_>, manifests: &[ManifestPath]) -> Option<DecisionLog> {
+    let fields = ["path", "trace", "format", "folder", "maxBytes", "maxAge"];
+    let section = root.optional("decisionLog", &fields)?;
     let traces = [("none", LogTrace::None), ("nearMisses", LogTrace::NearMisses)];
     let trace = section.choice("trace", &traces).unwrap_or_default();
-    let text = section.required_text("path", "a file, or `-` for standard output")?;
-    let path = if text == "-" {
-        LogPath::Stdout
-    } else {
-        LogPath::File(section.path("path")?)
+    let path = match file_format(&section) {
+        FileFormat::Json => log_path(&section),
+        FileFormat::Parquet => log_folder(&section, manifests),
     };
-    Some(DecisionLog { path, trace })
+    path.map(|path| DecisionLog { path, trace })
+}
+
+fn log_path(section: &Section<'_>) -> Option<LogPath> {
+    for field in OF_PARQUET {
+        if section.value(field).is_some() {
+            let message = "only with `format: parquet`: lines of JSON go to `path`, which others rotate";
+            section.fault(field, FaultKind::Invalid, message);
+        }
+    }
+    let text = section.required_text("path", "a file, or `-` for standard output")?;
+    match text {
+        "-" => Some(LogPath::Stdout),
+        _ => section.path("path").map(LogPath::File),
+    }
+}
+
+fn log_folder(section: &Section<'_>, manifests: &[ManifestPath]) -> Option<LogPath> {
+    if section.value("path").is_some() {
+        let message = "with `format: parquet`, decisions are written to `folder`: remove `path`";
+        section.fault("path", FaultKind::Invalid, message);
+    }
+    decision_files(section, manifests).map(LogPath::Parquet)
+}
+
+// === impl DecisionLog ===
+
+impl DecisionLog {
+    /// Where columns are written.
+    #[must_use]
+    pub const fn folder(&self) -> Option<&FolderBounds> {
+        match &self.path {
+            LogPath::Parquet(bounds) => Some(bounds),
+            LogPath::Stdout | LogPath::File(_) => None,
+        }
+    }
 }
 
 /// Where spans are sent, and of how many requests.
@@ -134,6 +173,7 @@ fn is_plain_origin(endpoint: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{config, faults};
+    use super::LogTrace;
 
     #[test]
     fn reads_every_field() {
@@ -155,6 +195,55 @@ mod tests {
         assert!(spool.folder.is_absolute() && spool.folder.ends_with("s"));
         assert_eq!(spool.max_bytes, 1 << 30);
         assert_eq!(config("").tracing, None);
+    }
+
+    #[test]
+    fn a_decision_log_is_a_file_of_lines_or_a_folder_of_columns() {
+        let read = |section: &str| config(&format!("decisionLog: {section}")).decision_log.unwrap();
+        assert_eq!(read("{path: '-', format: json}").folder(), None);
+        let log =
+            read("{format: parquet, folder: decisions, maxBytes: 10Gi, maxAge: 30d, trace: nearMisses}");
+        let folder = log.folder().unwrap();
+        assert!(folder.folder.is_absolute() && folder.folder.ends_with("decisions"));
+        assert_eq!(
+            (folder.max_bytes, folder.max_age.as_secs()),
+            (10 << 30, 30 * 24 * 3600)
+        );
+        assert_eq!(log.trace, LogTrace::NearMisses);
+        for (section, expected) in [
+            ("{format: parquet}", "decisionLog.folder: Required value"),
+            (
+                "{format: parquet, path: '-', folder: d}",
+                "decisionLog.path: Invalid value: with `format: parquet`",
+            ),
+            (
+                "{path: '-', folder: d}",
+                "decisionLog.folder: Invalid value: only with `format: parquet`",
+            ),
+            (
+                "{path: '-', format: json, maxAge: 1d}",
+                "decisionLog.maxAge: Invalid value: only with",
+            ),
+            (
+                "{path: '-', maxBytes: 1Gi}",
+                "decisionLog.maxBytes: Invalid value: only with",
+            ),
+            (
+                "{format: orc, path: '-'}",
+                "decisionLog.format: Unsupported value",
+            ),
+            (
+                "{format: parquet, folder: d, maxAge: 1m}",
+                "must be at least `1h`",
+            ),
+            (
+                "{format: parquet, folder: d, maxBytes: 1Mi}",
+                "must be a whole number of bytes from `64Mi`",
+            ),
+        ] {
+            let found = faults(&format!("decisionLog: {section}\n"));
+            assert!(found.contains(expected), "{section}: {found}");
+        }
     }
 
     #[test]

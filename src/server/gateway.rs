@@ -14,6 +14,7 @@ use super::invariants;
 use super::limits::Limiter;
 use super::pool::Pool;
 use super::refusals::Refusals;
+use crate::columns::{self, DecisionFiles};
 use crate::config::LogTrace;
 use crate::config::limits::memory_of_process;
 use crate::console::ConsoleState;
@@ -72,7 +73,8 @@ impl GatewayState {
         let observer = Arc::clone(&counters);
         state.observe(move |snapshot| observer.begin(snapshot));
         invariants::start(&state, Arc::clone(&metrics))?;
-        let recordings = Arc::new(Recordings::new(metrics.recording_dropped()));
+        let recordings = Recordings::new(metrics.recording_dropped());
+        let recordings = Arc::new(recordings.with_columns(columns::recording_files));
         let lost = "cannot record: no reviews are recorded until the next reload";
         follow(&state, &recordings, lost, |recordings, snapshot| {
             recordings.follow(snapshot.config.recording.as_ref())
@@ -83,6 +85,12 @@ impl GatewayState {
             let clusters = snapshot.authenticator.shares().len();
             usage.follow(snapshot.config.usage.as_ref(), clusters)
         })?;
+        let files = Arc::new(DecisionFiles::new(metrics.decision_log_dropped()));
+        let lost = "no decisions are written to `decisionLog.folder` until the next reload";
+        follow(&state, &files, lost, |files, snapshot| {
+            let log = snapshot.config.decision_log.as_ref();
+            files.follow(log.and_then(|log| log.folder()))
+        })?;
         let log_records = Arc::new(LogRecords::new(metrics.log_records_dropped()));
         let lost = "no decisions are sent to the collector until the next reload";
         follow(&state, &log_records, lost, |records, snapshot| {
@@ -92,6 +100,7 @@ impl GatewayState {
         let threads = worker_count();
         let recorder = DecisionRecorder {
             log: decision_log,
+            files,
             console: console.clone(),
             usage,
             log_records,
@@ -161,6 +170,7 @@ fn follow<F: Send + Sync + 'static>(
 /// Takes decisions. The line of each is made once, for all who want it.
 pub(crate) struct DecisionRecorder {
     log: Option<DecisionLog>,
+    files: Arc<DecisionFiles>,
     console: Option<Arc<ConsoleState>>,
     usage: Arc<UsageCounts>,
     log_records: Arc<LogRecords>,
@@ -176,7 +186,7 @@ impl DecisionRecorder {
 
     /// Whether a line is made of each decision, with the reason.
     pub(crate) fn writes_lines(&self) -> bool {
-        self.log.is_some() || self.console.is_some() || self.log_records.is_on()
+        self.log.is_some() || self.files.is_on() || self.console.is_some() || self.log_records.is_on()
     }
 
     /// Whether anybody wants to know which rules came nearest.
@@ -195,6 +205,7 @@ impl DecisionRecorder {
             if let Some(log) = &self.log {
                 log.write(line, logs_near_misses(snapshot));
             }
+            self.files.write(line, logs_near_misses(snapshot));
             self.log_records.write(line, logs_near_misses(snapshot));
             if let Some(console) = &self.console {
                 console.push(record.decision, record.cluster, line.whole());
@@ -205,6 +216,11 @@ impl DecisionRecorder {
     /// Waits until every line so far is written to the log, `limit` at most. Whether it is.
     pub(crate) fn flush_log(&self, limit: Duration) -> bool {
         self.log.as_ref().is_none_or(|log| log.flush(limit))
+    }
+
+    /// Waits until every decision so far is in a file of columns, `limit` at most. Whether it is.
+    pub(crate) fn flush_files(&self, limit: Duration) -> bool {
+        self.files.flush(limit)
     }
 
     /// Waits until every line so far is sent to the collector or in the spool, `limit` at most. Whether

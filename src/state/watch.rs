@@ -487,6 +487,11 @@ pub(crate) fn warn_of_restart(old: &config::Config, new: &config::Config) {
     let address = |config| console(config).map(|console| console.address);
     let max_decisions = |config| console(config).map(|console| console.max_decisions);
     let has_tls = |config| console(config).map(|console| console.tls.is_some());
+    // A folder is followed.
+    let lines = |config: &config::Config| {
+        let log = config.decision_log.as_ref().filter(|log| log.folder().is_none());
+        log.map(|log| log.path.clone())
+    };
     let changed = [
         ("server.address", old.server.address != new.server.address),
         ("admin.address", old.admin.address != new.admin.address),
@@ -494,7 +499,7 @@ pub(crate) fn warn_of_restart(old: &config::Config, new: &config::Config) {
         ("console.maxDecisions", max_decisions(old) != max_decisions(new)),
         ("console.tls", has_tls(old) != has_tls(new)),
         ("limits", old.limits != new.limits),
-        ("decisionLog", old.decision_log != new.decision_log),
+        ("decisionLog.path", lines(old) != lines(new)),
     ];
     for (field, _) in changed.into_iter().filter(|(_, changed)| *changed) {
         tracing::warn!("{field} changed: it takes effect at the next start");

@@ -32,10 +32,16 @@ pub(crate) fn unwritable_faults(config: &Config) -> Faults {
     }
     let recording = config.recording.as_ref().map(|recording| &recording.files.folder);
     let usage = config.usage.as_ref().map(|usage| &usage.folder);
+    let decisions = config.decision_log.as_ref().and_then(|log| log.folder());
     let spool = config.tracing.as_ref().and_then(|tracing| tracing.spool.as_ref());
     let folders = [
         (root.field("recording"), recording, "whole reviews are"),
         (root.field("usage"), usage, "what users ask is"),
+        (
+            root.field("decisionLog"),
+            decisions.map(|bounds| &bounds.folder),
+            "decisions are",
+        ),
         (
             root.field("tracing").field("spool"),
             spool.map(|spool| &spool.folder),

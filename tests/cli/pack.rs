@@ -156,39 +156,47 @@ fn a_file_that_does_not_say_its_cluster_or_is_damaged_is_refused() {
     assert!(run.stderr.contains("it is not a whole Parquet file"), "{run:?}");
 }
 
-/// Each block of SQL on the page for DuckDB.
-fn queries() -> Vec<String> {
+/// Each query of the page for a database.
+fn queries(database: &str) -> Vec<String> {
     let page = fs::read_to_string("docs/columns.md").unwrap();
-    let (_, page) = page.split_once("## DuckDB").unwrap();
+    let (_, page) = page.split_once(&format!("## {database}\n")).unwrap();
     let (page, _) = page.split_once("\n## ").unwrap();
-    let blocks = page.split("```sql\n").skip(1);
-    blocks
-        .map(|block| block.split("```").next().unwrap().to_owned())
+    let blocks = page
+        .split("```sql\n")
+        .skip(1)
+        .map(|block| block.split("```").next().unwrap());
+    let queries = blocks.flat_map(|block| block.split(';')).map(str::trim);
+    queries
+        .filter(|query| !query.is_empty())
+        .map(str::to_owned)
         .collect()
 }
 
-#[test]
-fn duckdb_reads_what_was_packed_by_the_queries_of_the_page() {
-    let queries = queries();
-    assert!(queries.len() >= 4, "{queries:?}");
+/// What a database answers to the queries of the page; `print` prints the answer to `query` by its Python
+/// `module`. `None` where there is no such module, and `required` is not set.
+fn answers(database: &str, module: &str, print: &str, required: &str) -> Option<Vec<Value>> {
+    let queries = queries(database);
+    assert!(queries.len() >= 2, "{queries:?}");
+    let has_module = Command::new("python3")
+        .args(["-c", &format!("import {module}")])
+        .output();
+    if !has_module.is_ok_and(|run| run.status.success()) {
+        assert!(
+            std::env::var_os(required).is_none(),
+            "python3 has no module {module}: pip install {module}"
+        );
+        eprintln!("not run: python3 has no module {module}");
+        return None;
+    }
     let portcullis = Portcullis::new();
     portcullis.write("decisions.log", &log());
     assert_eq!(portcullis.run("pack decisions.log --into packed").code, 0);
-    let program = "import json, sys, duckdb\n\
-                   for query in json.load(sys.stdin):\n    \
-                       print(json.dumps(duckdb.sql(query).fetchall(), default=str))\n";
-    let has_duckdb = Command::new("python3").args(["-c", "import duckdb"]).output();
-    if !has_duckdb.is_ok_and(|run| run.status.success()) {
-        assert!(
-            std::env::var_os("PORTCULLIS_REQUIRE_DUCKDB").is_none(),
-            "python3 has no module duckdb: pip install duckdb"
-        );
-        eprintln!("not run: python3 has no module duckdb");
-        return;
-    }
+    let program = format!(
+        "import json, sys, {module}\nfor query in json.load(sys.stdin):\n    print(json.dumps({print}, default=str))\n"
+    );
     portcullis.write("queries.json", &json!(queries).to_string());
     let run = Command::new("python3")
-        .args(["-c", program])
+        .args(["-c", &program])
         .current_dir(portcullis.path("."))
         .stdin(fs::File::open(portcullis.path("queries.json")).unwrap())
         .output()
@@ -207,12 +215,24 @@ fn duckdb_reads_what_was_packed_by_the_queries_of_the_page() {
         assert_ne!(answer, &json!([]), "{query}");
     }
     // The first counts decisions by cluster.
-    assert_eq!(
-        answers[0],
-        json!([
-            ["east", "allow", 105],
-            ["east", "noOpinion", 30],
-            ["west", "allow", 15]
-        ])
-    );
+    let expected = json!([
+        ["east", "allow", 105],
+        ["east", "noOpinion", 30],
+        ["west", "allow", 15]
+    ]);
+    assert_eq!(answers[0], expected);
+    Some(answers)
+}
+
+#[test]
+fn duckdb_reads_what_was_packed_by_the_queries_of_the_page() {
+    let print = "duckdb.sql(query).fetchall()";
+    let answers = answers("DuckDB", "duckdb", print, "PORTCULLIS_REQUIRE_DUCKDB");
+    assert!(answers.is_none_or(|answers| answers.len() >= 4));
+}
+
+#[test]
+fn clickhouse_reads_what_was_packed_by_the_queries_of_the_page() {
+    let print = "json.loads('[' + str(chdb.query(query, 'JSONCompactEachRow')).replace('\\n', ',').rstrip(',') + ']')";
+    answers("ClickHouse", "chdb", print, "PORTCULLIS_REQUIRE_CHDB");
 }

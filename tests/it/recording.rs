@@ -7,6 +7,7 @@ mod secrets;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
@@ -207,5 +208,65 @@ fn an_object_that_nests_deep_is_recorded_in_little_memory() {
         "{} to {} MiB",
         before,
         process.peak_memory()
+    );
+}
+
+#[test]
+fn decisions_and_reviews_are_written_as_columns_from_a_reload_to_the_next() {
+    let gateway = Builder::new().recording("{folder: recordings}").start();
+    let before = fs::read_to_string(gateway.file("config.yaml")).unwrap();
+    let columns = before
+        .replace("{path: decisions.log}", "{format: parquet, folder: decisions}")
+        .replace("{folder: recordings}", "{folder: packed, format: parquet}");
+    gateway.reload(&[("config.yaml", columns.as_bytes())]);
+    let mut connection = gateway.connect();
+    for _ in 0..3 {
+        assert_eq!(connection.authorize(v1(JANE_GETS)).status, 200);
+    }
+    connection.authorize(v1(JANE_GETS).replace("\"jane\"", "\"eve\""));
+    gateway.reload(&[("config.yaml", before.as_bytes())]);
+    let packed = |name: &str| {
+        let mut found = Vec::new();
+        let mut folders = vec![gateway.file(name)];
+        while let Some(folder) = folders.pop() {
+            for path in files(&folder) {
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    found.push(path);
+                }
+            }
+        }
+        found.retain(|path| path.extension().is_some_and(|ending| ending == "parquet"));
+        found
+    };
+    until("what waits is written", || {
+        !packed("decisions").is_empty() && !packed("packed").is_empty()
+    });
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(
+        (mode(&gateway.file("decisions")), mode(&packed("decisions")[0])),
+        (0o700, 0o600)
+    );
+    let said = |arguments: &[&str], folder: &str| -> Value {
+        let run = Command::new(env!("CARGO_BIN_EXE_portcullis"))
+            .args(arguments)
+            .args(["-o", "json"])
+            .arg(gateway.file(folder))
+            .output()
+            .unwrap();
+        serde_json::from_slice(&run.stdout).unwrap_or_else(|_| panic!("{run:?}"))
+    };
+    let suggested = said(&["suggest"], "decisions");
+    assert_eq!(
+        (&suggested["seen"]["lines"], &suggested["seen"]["allowed"]),
+        (&json!(4), &json!(3))
+    );
+    let policies = gateway.file("policies").display().to_string();
+    let replayed = said(&["replay", "--manifests", &policies], "packed");
+    assert_eq!(
+        (&replayed["decided"], &replayed["changes"]),
+        (&json!(4), &json!([])),
+        "{replayed}"
     );
 }

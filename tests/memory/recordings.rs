@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use portcullis::config::{Endpoint, FolderBounds, RecordingSettings};
+use portcullis::config::{Endpoint, FileFormat, FolderBounds, RecordingSettings};
 use portcullis::recording::{RecordedBody, RecordedDecision, RecordedReview, Recordings};
 use portcullis::telemetry::metrics::IntCounter;
 use portcullis_policy::api::OwnedAdmissionReview;
@@ -51,6 +51,7 @@ fn redaction_takes_a_few_bytes_a_byte() {
             max_bytes: 1 << 30,
             max_age: Duration::from_secs(3600),
         },
+        format: FileFormat::Json,
         redact: Vec::new(),
     };
     recordings.follow(Some(&settings)).unwrap();

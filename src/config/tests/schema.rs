@@ -92,7 +92,7 @@ fn its_defaults_are_those_that_are_read() {
     config.text = Arc::clone(&least.text);
     config.upstreams.access.place = least.upstreams.access.place.clone();
     assert_eq!(config, least);
-    assert_eq!(log, json!({"trace": "none"}));
+    assert_eq!(log, json!({"format": "json", "trace": "none"}));
     assert_eq!(
         tracing,
         json!({"sampleRatio": 0.01, "logs": false, "spool": {"maxBytes": "256Mi"}})

@@ -13,9 +13,13 @@ fn writer(folder: &Path) -> RecordingWriter {
             max_bytes: 1 << 20,
             max_age: Duration::from_secs(3600),
         },
+        format: config::FileFormat::Json,
         redact: Vec::new(),
     };
-    RecordingWriter::open(&settings, SystemTime::now()).unwrap()
+    RecordingWriter::new(
+        Box::new(RecordingFiles::open(&settings.files, SystemTime::now()).unwrap()),
+        &settings,
+    )
 }
 
 fn review(body: &str) -> RecordedReview {
@@ -80,9 +84,13 @@ fn lines_are_written_before_they_gather() {
             max_bytes: 1 << 30,
             max_age: Duration::from_secs(3600),
         },
+        format: config::FileFormat::Json,
         redact: Vec::new(),
     };
-    let mut writer = RecordingWriter::open(&settings, SystemTime::now()).unwrap();
+    let mut writer = RecordingWriter::new(
+        Box::new(RecordingFiles::open(&settings.files, SystemTime::now()).unwrap()),
+        &settings,
+    );
     let body = format!("{{\"a\":\"{}\"}}", "x".repeat(300_000));
     for _ in 0..20 {
         assert_eq!(writer.add(&review(&body)), 0);

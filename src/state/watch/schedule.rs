@@ -189,7 +189,7 @@ impl WatchFilter {
     pub(crate) fn follow(&mut self, files: impl Iterator<Item = PathBuf>, config: &Config) {
         let log = config.decision_log.iter().filter_map(|log| match &log.path {
             LogPath::File(path) => Some(path.clone()),
-            LogPath::Stdout => None,
+            LogPath::Stdout | LogPath::Parquet(_) => None,
         });
         self.files = files.collect();
         self.written = log

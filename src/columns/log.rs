@@ -1,0 +1,307 @@
+//! Lines that are written as files of columns while they come, without lines of JSON before: the decision log and
+//! recordings with `format: parquet`.
+//!
+//! ```text
+//! lines ─▶ rows of each cluster and hour, which wait in memory ─▶ a file at once, under a temporary name ─▶ its name
+//! ```
+//!
+//! No file is open between two lines, however many clusters there are. What waits is bounded in bytes and in time:
+//! so much is lost if the process is killed.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use openssl::sha::Sha256;
+
+use super::RowKind;
+use super::folder::PartitionFolder;
+use super::rows::{PackError, WaitingRows, cells};
+use super::write::{FileMaker, MAX_WAITING_BYTES, digest_line, partition_of};
+use crate::config::{FolderBounds, RecordingSettings};
+use crate::recording::RecordingSink;
+use crate::telemetry::decision_log::DecisionLine;
+use crate::telemetry::metrics::IntCounter;
+use crate::telemetry::{BatchWriter, QueueSettings, SwitchedQueue, WriteQueue};
+use portcullis_cel::json::Document;
+
+/// Bytes that may wait for the writer: it takes no lines while it writes a file.
+const MAX_PENDING_BYTES: usize = 32 << 20;
+
+/// The most rows of a file. While it is sorted and written, further lines wait in the queue.
+const MAX_FILE_ROWS: usize = 1 << 16;
+
+/// What a partition takes besides its rows.
+const PARTITION_BYTES: usize = 16 << 10;
+
+/// How long a row waits for others of its cluster and hour.
+const MAX_WAIT: Duration = Duration::from_secs(600);
+
+/// The longest review that is recorded, in bytes of its line.
+const MAX_REVIEW_BYTES: usize = 64 << 20;
+
+/// Memory kept for the next lines.
+const SPARE_BYTES: usize = 256 << 10;
+
+/// Where decisions are written as columns at present, if anywhere.
+#[derive(Debug)]
+pub(crate) struct DecisionFiles {
+    queue: SwitchedQueue<FolderBounds, Vec<u8>>,
+    dropped: IntCounter,
+}
+
+/// Writes lines as files of columns.
+pub(crate) struct ColumnLog {
+    folder: PartitionFolder,
+    files: FileMaker,
+    kind: RowKind,
+    /// By the path below the folder.
+    waiting: HashMap<PathBuf, WaitingFile>,
+    /// How much waits in all of them.
+    bytes: usize,
+    /// Counts lost lines.
+    dropped: IntCounter,
+    /// The last file or line could not be written, which was said.
+    is_broken: bool,
+}
+
+/// The rows of a file to come.
+struct WaitingFile {
+    rows: WaitingRows,
+    digest: Sha256,
+    since: SystemTime,
+}
+
+// === impl DecisionFiles ===
+
+impl DecisionFiles {
+    /// Nothing is written yet. `dropped` counts lost lines.
+    #[must_use]
+    pub(crate) fn new(dropped: IntCounter) -> Self {
+        Self {
+            queue: SwitchedQueue::new(),
+            dropped,
+        }
+    }
+
+    /// Writes to this folder from now on, or no more. What waits is still written.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be made or read, or no thread be started. Nothing is written then.
+    pub(crate) fn follow(&self, bounds: Option<&FolderBounds>) -> io::Result<()> {
+        self.queue.follow(bounds, |bounds| {
+            let log = ColumnLog::open(RowKind::Decision, bounds, self.dropped.clone(), SystemTime::now())?;
+            let settings = QueueSettings {
+                thread: "decision-files",
+                limit: MAX_PENDING_BYTES,
+                dropped: self.dropped.clone(),
+            };
+            WriteQueue::start(log, settings)
+        })
+    }
+
+    /// Whether decisions are written.
+    pub(crate) fn is_on(&self) -> bool {
+        self.queue.is_on()
+    }
+
+    /// Queues the line of a decision, or drops and counts it when the queue is full.
+    pub(crate) fn write(&self, line: &DecisionLine<'_>, with_near_misses: bool) {
+        self.queue.push(|queue| {
+            let [start, end] = line.parts(with_near_misses);
+            queue.push(start.len() + end.len(), |pending| {
+                pending.extend_from_slice(start);
+                pending.extend_from_slice(end);
+            });
+        });
+    }
+
+    /// Waits until every line so far is in a file, `limit` at most. Whether it is.
+    pub(crate) fn flush(&self, limit: Duration) -> bool {
+        self.queue.flush(limit)
+    }
+}
+
+/// Where reviews are recorded as columns.
+///
+/// # Errors
+///
+/// The folder cannot be made or read.
+pub(crate) fn recording_files(
+    settings: &RecordingSettings,
+    dropped: &IntCounter,
+    now: SystemTime,
+) -> io::Result<Box<dyn RecordingSink>> {
+    let log = ColumnLog::open(RowKind::Recording, &settings.files, dropped.clone(), now)?;
+    Ok(Box::new(log))
+}
+
+// === impl ColumnLog ===
+
+impl ColumnLog {
+    /// # Errors
+    ///
+    /// The folder cannot be made or read.
+    pub(crate) fn open(
+        kind: RowKind,
+        bounds: &FolderBounds,
+        dropped: IntCounter,
+        now: SystemTime,
+    ) -> io::Result<Self> {
+        let folder = PartitionFolder::open(bounds, kind, now)?;
+        Ok(Self {
+            files: FileMaker::new(kind, folder.path()).map_err(io::Error::other)?,
+            folder,
+            kind,
+            waiting: HashMap::new(),
+            bytes: 0,
+            dropped,
+            is_broken: false,
+        })
+    }
+
+    /// Takes lines, each with its line break.
+    pub(crate) fn add_lines(&mut self, lines: &[u8], now: SystemTime) {
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            if let Err(error) = self.add(line.trim_ascii_end(), now) {
+                self.lost(1, &error);
+            }
+        }
+        self.write_due(now);
+    }
+
+    fn add(&mut self, line: &[u8], now: SystemTime) -> Result<(), PackError> {
+        let document = Document::parse_bytes(line)?;
+        let cells = cells(self.kind, document.root())?;
+        let path = partition_of(document.root())?;
+        let kind = self.kind;
+        let bytes = &mut self.bytes;
+        let waiting = self.waiting.entry(path.clone()).or_insert_with(|| {
+            *bytes += PARTITION_BYTES;
+            WaitingFile {
+                rows: WaitingRows::new(kind),
+                digest: Sha256::new(),
+                since: now,
+            }
+        });
+        digest_line(&mut waiting.digest, line);
+        let before = waiting.rows.bytes;
+        waiting.rows.add(cells);
+        self.bytes += waiting.rows.bytes - before;
+        if waiting.rows.count >= MAX_FILE_ROWS {
+            self.write(&path, now);
+        }
+        while self.bytes > MAX_WAITING_BYTES {
+            let largest = self.waiting.iter().max_by_key(|(_, waiting)| waiting.rows.bytes);
+            let Some(path) = largest.map(|(path, _)| path.clone()) else {
+                break;
+            };
+            self.write(&path, now);
+        }
+        Ok(())
+    }
+
+    /// Writes what has waited long enough. After how long there is more of that.
+    fn write_due(&mut self, now: SystemTime) -> Duration {
+        let left = |waiting: &WaitingFile| {
+            let waited = now.duration_since(waiting.since).unwrap_or_default();
+            MAX_WAIT.saturating_sub(waited)
+        };
+        let due = self.waiting.iter().filter(|(_, waiting)| left(waiting).is_zero());
+        let due: Vec<PathBuf> = due.map(|(path, _)| path.clone()).collect();
+        due.iter().for_each(|path| self.write(path, now));
+        let next = self.waiting.values().map(left).min();
+        next.unwrap_or(MAX_WAIT)
+    }
+
+    /// Writes everything that waits.
+    pub(crate) fn write_all(&mut self, now: SystemTime) {
+        let all: Vec<PathBuf> = self.waiting.keys().cloned().collect();
+        all.iter().for_each(|path| self.write(path, now));
+    }
+
+    /// Writes the file of a partition.
+    fn write(&mut self, path: &Path, now: SystemTime) {
+        let Some(waiting) = self.waiting.remove(path) else {
+            return;
+        };
+        self.bytes -= waiting.rows.bytes + PARTITION_BYTES;
+        let count = waiting.rows.count as u64;
+        match self.write_file(path, waiting) {
+            Ok(bytes) => {
+                self.is_broken = false;
+                self.folder.add(bytes, now);
+            }
+            Err(error) => self.lost(count, &error),
+        }
+    }
+
+    fn write_file(&self, path: &Path, waiting: WaitingFile) -> Result<u64, PackError> {
+        let (mut writer, temporary) = self.files.begin(path)?;
+        waiting.rows.write(&mut writer)?;
+        let written = self.files.complete(path, (writer, temporary), waiting.digest)?;
+        let bytes = written.bytes;
+        written.persist()?;
+        Ok(bytes)
+    }
+
+    /// Counts lost lines, and says why, once until a file can be written again.
+    fn lost(&mut self, count: u64, error: &PackError) {
+        self.dropped.inc_by(count);
+        if !self.is_broken {
+            let (folder, what) = (self.folder.path().display(), self.kind.name());
+            tracing::error!(%error, %folder, "cannot write {what} as columns: lines are lost");
+        }
+        self.is_broken = true;
+    }
+}
+
+/// What waits is not lost where a reload ends the writer.
+impl Drop for ColumnLog {
+    fn drop(&mut self) {
+        self.write_all(SystemTime::now());
+        self.folder.wait();
+    }
+}
+
+impl BatchWriter<Vec<u8>> for ColumnLog {
+    fn write(&mut self, lines: &mut Vec<u8>, _: u64) -> u64 {
+        self.add_lines(lines, SystemTime::now());
+        lines.clear();
+        lines.shrink_to(SPARE_BYTES);
+        // What is lost is counted where it is.
+        0
+    }
+
+    fn flush(&mut self) {
+        self.write_all(SystemTime::now());
+    }
+
+    fn rest(&mut self) -> Option<Duration> {
+        Some(RecordingSink::rest(self, SystemTime::now()))
+    }
+}
+
+impl RecordingSink for ColumnLog {
+    fn append(&mut self, lines: &[u8], now: SystemTime) -> io::Result<()> {
+        self.add_lines(lines, now);
+        Ok(())
+    }
+
+    fn rest(&mut self, now: SystemTime) -> Duration {
+        self.write_due(now).min(self.folder.rest(now))
+    }
+
+    fn most(&self) -> usize {
+        MAX_REVIEW_BYTES
+    }
+
+    fn flush(&mut self, now: SystemTime) {
+        self.write_all(now);
+    }
+}
+
+#[cfg(test)]
+mod tests;
