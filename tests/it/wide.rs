@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use crate::support::client::Connection;
+use serde_json::Value;
+use tokio::runtime;
+
+use crate::h2;
 use crate::support::process::Process;
 use crate::support::{Builder, JANE_GETS, v1};
 
@@ -25,14 +28,42 @@ fn two_workers_write_no_cache_line_in_common() {
         eprintln!("not tested: there is one processor, and so one worker");
         return;
     }
-    let (tracer, process) = (built_tracer(), Builder::new().without_decision_log().spawn());
-    let mut connections = [process.connect(), process.connect()];
-    let workers = connections
-        .each_mut()
-        .map(|connection| worker_of(&process, connection));
+    let tracer = built_tracer();
+    over_http1(&tracer);
+    over_http2(&tracer);
+}
+
+fn over_http1(tracer: &Path) {
+    let process = Builder::new().without_decision_log().spawn();
+    let [mut first, mut second] = [process.connect(), process.connect()];
+    let mut first = || first.authorize(v1(JANE_GETS)).json();
+    let mut second = || second.authorize(v1(JANE_GETS)).json();
+    assert_none_in_common(tracer, &process, [&mut first, &mut second]);
+}
+
+fn over_http2(tracer: &Path) {
+    let process = Builder::new().without_decision_log().spawn();
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let open = || runtime.block_on(h2::Connection::open_as(&process.client(), process.server));
+    let (first, second) = (open(), open());
+    let ask = |connection: &h2::Connection| {
+        let answer = runtime.block_on(connection.authorize(v1(JANE_GETS)));
+        answer.unwrap().1
+    };
+    assert_none_in_common(tracer, &process, [&mut || ask(&first), &mut || ask(&second)]);
+}
+
+/// The answer to a review over a connection that is always the same.
+type Ask<'a> = &'a mut dyn FnMut() -> Value;
+
+fn assert_none_in_common(tracer: &Path, process: &Process, mut ask: [Ask<'_>; 2]) {
+    let workers = ask.each_mut().map(|ask| worker_of(process, *ask));
     assert_ne!(workers[0], workers[1], "each has a connection");
     let mut written = |at: usize| {
-        let written = written_for_a_review(&tracer, &process, workers[at], &mut connections[at]);
+        let written = written_for_a_review(tracer, process, workers[at], ask[at]);
         assert!(
             written.len() > 100,
             "a review writes more than {} lines",
@@ -49,7 +80,7 @@ fn two_workers_write_no_cache_line_in_common() {
         common.is_empty(),
         "{} cache lines are written by both workers:\n{}",
         common.len(),
-        described(&process, &common)
+        described(process, &common)
     );
 }
 
@@ -68,10 +99,10 @@ fn built_tracer() -> PathBuf {
 }
 
 /// The thread that has the most to do while this connection asks.
-fn worker_of(process: &Process, connection: &mut Connection) -> i32 {
+fn worker_of(process: &Process, ask: Ask<'_>) -> i32 {
     let before = running_times(process);
     for _ in 0..WARM_UP_REVIEWS {
-        assert_eq!(connection.authorize(v1(JANE_GETS)).status, 200);
+        ask();
     }
     let spent = running_times(process).into_iter().map(|(thread, time)| {
         let before = before.get(&thread).copied().unwrap_or_default();
@@ -92,12 +123,7 @@ fn running_times(process: &Process) -> BTreeMap<i32, u64> {
     threads.map(|thread| time(thread.unwrap())).collect()
 }
 
-fn written_for_a_review(
-    tracer: &Path,
-    process: &Process,
-    worker: i32,
-    connection: &mut Connection,
-) -> WrittenLines {
+fn written_for_a_review(tracer: &Path, process: &Process, worker: i32, ask: Ask<'_>) -> WrittenLines {
     let mut tracer = Command::new(tracer)
         .args([process.id().to_string(), worker.to_string()])
         .stdout(Stdio::piped())
@@ -105,8 +131,7 @@ fn written_for_a_review(
         .unwrap();
     let mut lines = BufReader::new(tracer.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "", "the thread is stopped");
-    let answer = connection.authorize(v1(JANE_GETS));
-    assert_eq!(answer.json()["status"]["allowed"], true);
+    assert_eq!(ask()["status"]["allowed"], true);
     let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
     let written = lines.map(|line| {
         let line = line.unwrap();

@@ -124,11 +124,15 @@ impl Process {
 
     /// A connection of the API server.
     pub(crate) fn connect(&self) -> Connection {
-        let client = Client {
+        self.client().connect(self.server)
+    }
+
+    /// The API server.
+    pub(crate) const fn client(&self) -> Client<'_> {
+        Client {
             authority: &self.authority,
             certificate: Some(&self.caller),
-        };
-        client.connect(self.server)
+        }
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
