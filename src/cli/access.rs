@@ -10,6 +10,7 @@ use portcullis_policy::authorization::{
 };
 use portcullis_policy::explain::escalation_admission::PodReview;
 use portcullis_policy::explain::escalations::{self, EscalationAnswer, EscalationQuestionError, RunningPods};
+use portcullis_policy::explain::request::warning_of_missing_groups;
 use portcullis_policy::explain::what_can::WhatCanQuestion;
 use portcullis_policy::explain::who_can::{OddQuestion, WhoCanQuestion};
 use portcullis_policy::model::{Deadline, User};
@@ -200,7 +201,7 @@ pub(crate) struct WhatCan {
 const WHAT_CAN_EXAMPLES: &str = "\
 Examples:
   portcullis what-can --user jane --group dev -n shop --manifests policies
-  portcullis what-can --user system:serviceaccount:shop:backup -A -o wide";
+  portcullis what-can --user jane --group dev -A -o wide";
 
 /// The formats of `what-can`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -240,6 +241,11 @@ impl WhatCan {
         }
         if question.is_never_asked() && format != WhatCanFormat::Json {
             output::complain("warning: an API server allows `system:masters` everything, without asking");
+        }
+        if let Some(warning) = warning_of_missing_groups(&question.user)
+            && format != WhatCanFormat::Json
+        {
+            output::complain(format_args!("warning: {warning}"));
         }
         let report = answer.report();
         match format {

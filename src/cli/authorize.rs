@@ -16,7 +16,7 @@ use portcullis_policy::explain::admission::{
 use portcullis_policy::explain::authorization::{AuthorizationAnswer, DecisionExplanation};
 use portcullis_policy::explain::objects::ManifestRequest;
 use portcullis_policy::explain::recorded::RecordedAnswers;
-use portcullis_policy::explain::request::{Misfit, RequestArguments, with_group};
+use portcullis_policy::explain::request::{Misfit, RequestArguments, warning_of_missing_groups, with_group};
 use portcullis_policy::model::{Attributes, Decision, ResourceAttributes, Target, Time};
 
 /// Decide one authorization request offline, and explain the decision.
@@ -130,6 +130,11 @@ impl Authorize {
             return decide(format, &files, (&review.attributes, now), &object);
         }
         let attributes = flags.request().attributes().map_err(|misfits| usage(&misfits))?;
+        if let Some(warning) = warning_of_missing_groups(&attributes.user)
+            && format == Format::Text
+        {
+            output::complain(format_args!("warning: {warning}"));
+        }
         decide(format, &files, (&attributes, now), &object)
     }
 }

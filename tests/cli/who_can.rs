@@ -93,7 +93,7 @@ fn everybody_who_may_is_listed_with_limits_and_what_denies() {
             json!({"kind": "Group", "name": "system:masters", "namespace": "", "pattern": false,
                 "via": [], "deniedBy": []}),
             json!({"kind": "ServiceAccount", "name": "backup", "namespace": "shop", "pattern": false,
-                "via": via("RoleBinding", "shop", "backup", &["names: db"]), "deniedBy": ["no-contractors"]}),
+                "via": via("RoleBinding", "shop", "backup", &["names: db"]), "deniedBy": []}),
             json!({"kind": "User", "name": "alice", "namespace": "", "pattern": false,
                 "via": via("ClusterRoleBinding", "", "operators", &[]), "deniedBy": ["no-contractors"]}),
             json!({"kind": "User", "name": "oncall-*", "namespace": "", "pattern": true,
@@ -182,10 +182,14 @@ fn the_rules_of_a_user_are_listed_as_written() {
 
 #[test]
 fn a_matrix_shows_each_verb() {
-    let run = ask(&format!(
-        "what-can --user system:serviceaccount:shop:backup -n shop {AT} -o wide"
-    ));
+    let question = format!("what-can --user system:serviceaccount:shop:backup -n shop {AT} -o wide");
+    let run = ask(&question);
     assert_eq!(run.code, 0, "{run:?}");
+    let groups =
+        "--group system:serviceaccounts --group system:serviceaccounts:shop --group system:authenticated";
+    assert!(run.stderr.contains(&format!("add `{groups}`")), "{run:?}");
+    let complete = ask(&format!("{question} {groups}"));
+    assert!(!complete.stderr.contains("left out"), "{complete:?}");
     assert_eq!(
         run.stdout,
         "RESOURCE  get   list  watch  create  update  patch  delete  deletecollection\n\

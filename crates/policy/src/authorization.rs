@@ -30,6 +30,7 @@ use serde::Serialize;
 #[cfg(test)]
 use tests::fixtures;
 
+pub(crate) use access::SubjectScope;
 pub use access::{AllowedShare, Grantee, OpenRequest, OpenResource, OpenTarget, Permission, Via, Within};
 pub(crate) use access_request::AccessGrant;
 pub use access_request::{AccessRequestSettings, AccessRequestState, AccessRequestTrust};

@@ -298,7 +298,7 @@ fn unknown_namespaces(names: &BTreeSet<Arc<str>>) -> String {
     format!(
         "note: policies select namespaces by labels, and nothing says which {}{more} has: add the manifests of \
          Namespaces, give labels by `--namespace-labels {first}:KEY=VALUE`, or let each have that of its name alone by \
-         `--missing-namespace NameOnly`",
+         `--missing-namespace NameOnly` (policies that ask for other labels then do not apply)",
         named.join(", ")
     )
 }

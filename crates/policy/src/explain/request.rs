@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::authorization::SubjectScope;
 use crate::model::{
     Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User, selector,
 };
@@ -54,6 +55,27 @@ pub fn split_resource(written: &str) -> (&str, &str, &str) {
     let (resource, subresource) = written.split_once('/').unwrap_or((written, ""));
     let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
     (group, resource, subresource)
+}
+
+/// What to say of a service account of which groups are left out that an API server names: a policy for
+/// these would not be seen to hold. `None` for other users.
+#[must_use]
+pub fn warning_of_missing_groups(user: &User<'_>) -> Option<String> {
+    user.name.strip_prefix("system:serviceaccount:")?;
+    let groups = SubjectScope::User(user.name.clone().into_owned()).implied_groups();
+    let is_missing = |group: &&String| user.groups.iter().all(|named| *named != group.as_str());
+    let missing: Vec<String> = groups
+        .iter()
+        .filter(is_missing)
+        .map(|group| format!("--group {group}"))
+        .collect();
+    (!missing.is_empty()).then(|| {
+        format!(
+            "an API server names all groups of a service account, and here some are left out, so that what \
+             policies say of them does not count: add `{}`",
+            missing.join(" ")
+        )
+    })
 }
 
 // === impl RequestArguments ===
