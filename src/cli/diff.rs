@@ -123,7 +123,7 @@ fn is_empty(loaded: &LoadedPolicies) -> bool {
     })
 }
 
-/// What is told, each by the list of the report that has it.
+/// What is reported, each by the list of the report that has it.
 const RULES: [(&str, &str); 5] = [
     ("gain", "Requests that are allowed, and were not"),
     ("loss", "Requests that were allowed, and are not"),

@@ -11,9 +11,7 @@ use serde_json::Value;
 use super::output::{self, CommandError};
 use crate::cluster::{ListedPlace, LiveCluster, LivePolicies, LivePurpose};
 use crate::config::{ClusterEntry, Config};
-use crate::state::{
-    self, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects, WatchedPart,
-};
+use crate::state::{self, ManifestSource, WatchedObjects, WatchedPart};
 use portcullis_cel::Version;
 use portcullis_policy::document::{self, Document};
 use portcullis_policy::explain::LoadedPolicies;
@@ -245,22 +243,8 @@ impl LiveObjects {
 }
 
 impl ManifestSource for LiveObjects {
-    fn start(&self, _: Trigger) -> std::io::Result<()> {
-        Ok(())
-    }
-
-    fn check(&self, _: &Config) -> SourceFiles {
-        SourceFiles::default()
-    }
-
     fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
         vec![Arc::clone(&self.0)]
-    }
-
-    fn snapshot_applied(&self, _: &Snapshot) {}
-
-    fn status(&self) -> Vec<SourceStatus> {
-        Vec::new()
     }
 }
 

@@ -374,7 +374,7 @@ pub(crate) fn readable(path: &Path) -> Result<(), CommandError> {
         .map_err(|source| CommandError::file("read", path, source))
 }
 
-/// What manifests come from beside files.
+/// What manifests come from besides files.
 pub(crate) fn source() -> Arc<dyn ManifestSource> {
     source_accepting_absence(BTreeSet::new())
 }

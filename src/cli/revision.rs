@@ -18,7 +18,7 @@ const MAX_REVISION_BYTES: u64 = 512 << 20;
 const MAX_REVISION_FILES: usize = 100_000;
 /// The most that git may answer: a tree that has the same one many times, and so on, lists without end.
 const MAX_LISTED_BYTES: u64 = 64 << 20;
-/// The most of its words about a failure that are told.
+/// The most of its message about a failure that is shown.
 const MAX_ERROR_BYTES: u64 = 4 << 10;
 
 /// Files of a revision in a folder of their own, which is removed with this.

@@ -64,7 +64,7 @@ impl WatchedKind {
         fixed.filter(is_wanted).chain([Self::definitions()]).collect()
     }
 
-    /// AdmissionExceptions, to be told that they are not taken.
+    /// AdmissionExceptions, whose status then says that they have no effect.
     pub(crate) fn reported_only() -> Self {
         Self::new(PORTCULLIS, EXCEPTION, &["v1alpha1"], WatchPurpose::ReportedOnly)
     }

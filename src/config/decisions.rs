@@ -9,7 +9,7 @@ use portcullis_policy::authorization::rbac::AlwaysAllowPaths;
 use portcullis_policy::authorization::{AccessRequestSettings, NeverDeny, ServiceAccount};
 use portcullis_policy::field::FaultKind;
 
-/// Authorization beside the manifests.
+/// Authorization besides the manifests.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Authorization {
     /// Whom and what no Deny can hold up.

@@ -343,7 +343,7 @@ mod tests {
             ("kubeconfig: [\nname: east # it\n", vec![], true),
             ("kubeconfig: [\nname: east\nname: west\n", vec![], true),
             ("name: [", vec![], true),
-            // Whose it is cannot be told.
+            // It is not known whose it is.
             (&entry("west"), vec!["west"], false),
         ] {
             tenants.write("east.yaml", faulty);

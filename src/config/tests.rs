@@ -22,14 +22,14 @@ fn read(text: &str) -> (Option<Config>, String) {
     (config, faults.to_string())
 }
 
-/// The configuration of `section` beside the least that is needed.
+/// The configuration of `section` besides the least that is needed.
 pub(crate) fn config(section: &str) -> Config {
     let (config, faults) = read(&format!("{HEAD}{SERVER}{section}"));
     assert_eq!(faults, "");
     config.unwrap()
 }
 
-/// The faults of `section` beside the least that is needed, without the file's name.
+/// The faults of `section` besides the least that is needed, without the file's name.
 pub(crate) fn faults(section: &str) -> String {
     let (config, faults) = read(&format!("{HEAD}{SERVER}{section}"));
     assert_eq!(config, None, "{section}");

@@ -24,7 +24,7 @@ pub struct Upstreams {
     pub breaker: Option<BreakerLimits>,
     /// Webhooks that decide nothing, by name or as `configuration/name`.
     pub shadow: BTreeSet<String>,
-    /// Whether HTTP/2 is offered to webhooks beside HTTP/1.1.
+    /// Whether HTTP/2 is offered to webhooks besides HTTP/1.1.
     pub is_http2: bool,
 }
 
@@ -37,7 +37,7 @@ pub struct UpstreamAccess {
     pub scope: FileScope,
     /// Credentials, users named by host; an absolute path.
     pub kubeconfig: Option<PathBuf>,
-    /// PEM: authorities trusted beside each webhook's own; an absolute path.
+    /// PEM: authorities trusted besides each webhook's own; an absolute path.
     pub ca_bundle: Option<PathBuf>,
     /// Where each `host:port`, in lower case, is.
     pub addresses: BTreeMap<String, SocketAddr>,

@@ -91,7 +91,7 @@ impl IssuerKeys {
     }
 }
 
-/// serde's words, without the place, which is told by itself.
+/// serde's message without the place, which is reported separately.
 fn no_json(error: &serde_json::Error) -> NoKeySet {
     let at = (error.line(), error.column());
     let text = error.to_string();

@@ -1,6 +1,6 @@
 //! The running check of invariants: whether they hold of what is in force, once more after each
 //! change. It finds what no write was refused for, because no gateway answered or two writes came at
-//! once. An invariant that is broken, or of which that is not known, is told by metric and log, and holds
+//! once. An invariant that is broken, or of which that is not known, is reported by metric and log, and holds
 //! nothing back.
 
 use std::collections::BTreeMap;

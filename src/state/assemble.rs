@@ -239,7 +239,7 @@ impl LoadFaults {
         let known = &mut self.faults;
         built
             .map_err(|found| {
-                // Of the client CA, callers have told.
+                // Faults of the client CA are reported with those of callers.
                 let new = |fault: &Fault| !known.iter().any(|known| known == fault);
                 let found: Vec<Fault> = found.into_iter().filter(new).collect();
                 known.extend(found);

@@ -123,7 +123,7 @@ struct FoundManifest<'m> {
     of_bundle: Option<String>,
 }
 
-/// What `read` gives for every manifest at `paths`, in order, with its length; it is told how many
+/// What `read` gives for every manifest at `paths`, in order, with its length; it is given how many
 /// bytes may still come.
 ///
 /// The paths of clusters share equally what those for every cluster leave: how much one of them has
@@ -206,7 +206,7 @@ impl ByteBudget {
         }
     }
 
-    /// What `read` gives, which is told how many bytes there may be; `None` after a file that had
+    /// What `read` gives, which is given how many bytes there may be; `None` after a file that had
     /// more.
     fn take<T>(&mut self, read: impl FnOnce(usize) -> io::Result<(usize, T)>) -> io::Result<Option<T>> {
         if self.is_exceeded {

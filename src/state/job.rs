@@ -37,7 +37,7 @@ pub(crate) struct ReloadJob {
 /// How much a job reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReloadExtent {
-    /// What the watches told of, if that is all there can be.
+    /// What the watches reported, if that is all there can be.
     Changed,
     /// Every file.
     Everything,

@@ -11,28 +11,33 @@ use super::watched::WatchedObjects;
 use crate::config::{Config, HeldBack};
 use portcullis_policy::field::Faults;
 
-/// Where objects come from beside the files, and change by themselves.
+/// Where objects come from besides the files, and change by themselves; those of a source that has no more
+/// than [`objects`](Self::objects) stay as they are.
 ///
 /// It reports a change by a [`Trigger`]. Its objects are
 /// valid: a fault of one object affects no other.
 pub trait ManifestSource: Send + Sync {
-    /// Starts to follow its objects, and reports changes to `trigger`. Called once.
+    /// Starts to follow its objects, and reports changes to the trigger. Called once.
     ///
     /// # Errors
     ///
     /// The operating system refused a thread.
-    fn start(&self, trigger: Trigger) -> io::Result<()>;
+    fn start(&self, _trigger: Trigger) -> io::Result<()> {
+        Ok(())
+    }
 
-    /// The files that `config` names for it, and what is wrong with them. Blocks.
-    fn check(&self, config: &Config) -> SourceFiles;
+    /// The files that the configuration names for it, and what is wrong with them. Blocks.
+    fn check(&self, _config: &Config) -> SourceFiles {
+        SourceFiles::default()
+    }
 
     /// What holds now for each cluster of `config`. Blocks where that must
     /// first be read from a disk; it waits for no server.
     fn objects(&self, config: &Config) -> Vec<Arc<WatchedObjects>>;
 
-    /// `snapshot` is in force: its configuration says what to follow, its
+    /// The snapshot is in force: its configuration says what to follow, its
     /// policies which parameters they take. Called again with each snapshot.
-    fn snapshot_applied(&self, snapshot: &Snapshot);
+    fn snapshot_applied(&self, _snapshot: &Snapshot) {}
 
     /// What the API server of `cluster` calls the gateway's own user, where the credentials say.
     fn own_user(&self, _cluster: &str) -> Option<String> {
@@ -40,7 +45,9 @@ pub trait ManifestSource: Send + Sync {
     }
 
     /// How it stands with each cluster, in the order of the configuration.
-    fn status(&self) -> Vec<SourceStatus>;
+    fn status(&self) -> Vec<SourceStatus> {
+        Vec::new()
+    }
 }
 
 /// The files of a source.
@@ -110,21 +117,7 @@ pub struct FilesAlone;
 // === impl FilesAlone ===
 
 impl ManifestSource for FilesAlone {
-    fn start(&self, _: Trigger) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn check(&self, _: &Config) -> SourceFiles {
-        SourceFiles::default()
-    }
-
     fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
-        Vec::new()
-    }
-
-    fn snapshot_applied(&self, _: &Snapshot) {}
-
-    fn status(&self) -> Vec<SourceStatus> {
         Vec::new()
     }
 }

@@ -349,7 +349,7 @@ mod tests {
             let entry = format!("name: east\nkubeconfig: k\ncacheFile: {cache_file}\n");
             let (faults, held) = told(folder.path(), &entry);
             assert_eq!(faults.to_string(), "", "{cache_file}");
-            // Of two that share a folder, the later one is told.
+            // Of two that share a folder, the later one is reported.
             assert_eq!(!held.is_empty(), expected, "{cache_file}: {held:?}");
         }
     }

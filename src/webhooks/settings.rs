@@ -36,7 +36,7 @@ pub(crate) struct CallSettings {
     is_http2: bool,
     via: String,
     addresses: Arc<Addresses>,
-    /// Trusted beside each webhook's own.
+    /// Trusted besides each webhook's own.
     authorities: Option<Vec<u8>>,
     users: ByHost,
     /// What each user shows, by its name.

@@ -51,7 +51,7 @@ pub(crate) struct Declaration {
 
 static FUNCTIONS: PerVersion<Arc<Functions>> = PerVersion::new();
 
-/// What an admission policy may name beside `object`, `oldObject`, `request`
+/// What an admission policy may name besides `object`, `oldObject`, `request`
 /// and `namespaceObject`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AdmissionVariables {

@@ -225,7 +225,7 @@ mod tests {
             ("object[other.x].b == 1", "/a/c", false),
             ("object.l[0] == 1", "/l/3", true),
             ("other[object.k] == 1", "/k", true),
-            // Presence is told by the mark that is left.
+            // The mark that is left says that it is present.
             ("has(object.a.b)", "/a/b", false),
             ("has(object.a.b)", "/a/b/c", false),
             ("has(object.a.b)", "/a", true),

@@ -30,11 +30,11 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 /// One test runs at a time: all share the allocator, and what another one takes would be measured too.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// What compiling takes beside the programs: the tree of an expression, and the automaton of one
+/// What compiling takes besides the programs: the tree of an expression, and the automaton of one
 /// regular expression, three times its 32 MiB while it is built.
 const MAX_WHILE_COMPILING: usize = 100 << 20;
 
-/// What evaluating takes beside what it makes: the automaton of a regular expression that comes
+/// What evaluating takes besides what it makes: the automaton of a regular expression that comes
 /// with the request, and what compares or prints values.
 const MAX_WHILE_EVALUATING: usize = 48 << 20;
 

@@ -150,7 +150,7 @@ fn policy_and_binding(name: &str, policy: &AuthorizationPolicy, parts: &RulePart
     )
 }
 
-/// What the person refused is told; a message has one line.
+/// The message for the user who is denied; a message has one line.
 fn message(policy: &AuthorizationPolicy) -> String {
     let reason = policy.reason.split_whitespace().collect::<Vec<_>>().join(" ");
     let denied = match policy.effect {

@@ -146,7 +146,7 @@ impl Platform {
         matches!(self, Self::Kubeadm | Self::K3s | Self::Rke2)
     }
 
-    /// What it is told, beside the `files` of the set-up.
+    /// What it is given besides the `files` of the set-up.
     pub(crate) fn files(self, files: &[File], values: &TemplateValues<'_>) -> Vec<File> {
         let template = PlatformTemplate {
             files,

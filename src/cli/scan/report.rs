@@ -442,7 +442,7 @@ fn line(finding: &ScanFinding, policies: &str) -> String {
 }
 
 /// The policy of the finding `at` of one object. The same error of many policies, such as a Namespace that
-/// is not known, is told once, with the first of them and the number of others; `None` where it was told.
+/// is not known, is reported once, with the first of them and the number of others; `None` where it was.
 fn policies(findings: &[ScanFinding], at: usize) -> Option<String> {
     let finding = findings.get(at)?;
     let named = policy(finding);

@@ -166,7 +166,7 @@ fn reachable(policies: &PoliciesFrom) -> Coverage {
         PoliciesFrom::Configuration(path) => config::examine(path).0.manifests,
     };
     let mut coverage = Coverage::default();
-    // Their faults were told when they were loaded.
+    // Their faults were reported when they were loaded.
     let (sources, mut faults) = state::read_manifests(&paths);
     for source in &sources {
         for object in manifest::documents(source, &mut faults) {

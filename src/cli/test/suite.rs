@@ -30,7 +30,7 @@ pub(crate) struct Suite {
     /// `metadata.name`; may be empty.
     pub(crate) name: String,
     pub(crate) policies: PoliciesFrom,
-    /// Files and folders with AccessRequests that a cluster has beside these.
+    /// Files and folders with AccessRequests that a cluster has besides these.
     pub(crate) access_requests: Vec<PathBuf>,
     pub(crate) cases: Vec<Case>,
 }

@@ -282,7 +282,7 @@ fn took(seconds: f64) -> String {
 // === impl LivePage ===
 
 impl LivePage<'_> {
-    /// Whether a filter is set beside the search.
+    /// Whether a filter is set besides the search.
     fn has_fields(&self) -> bool {
         self.fields.iter().any(|field| !field.value.is_empty())
     }

@@ -16,7 +16,7 @@ use futures_util::task::AtomicWaker;
 use crate::config::ConnectionLimits;
 use crate::server::limits::Shares;
 
-/// How many connections may be on their way out beside those that count.
+/// How many connections may be on their way out besides those that count.
 pub(crate) const MAX_CLOSING: usize = 64;
 
 /// How many connections a listener may have at the moment.

@@ -27,7 +27,7 @@ use portcullis_policy::manifest::ValidationContext;
 use portcullis_policy::model::{Deadline, Decision};
 
 /// How long a binding waits for its role, which the same user may have written just before: until
-/// the watch of the cluster has told of it.
+/// the watch of the cluster has reported it.
 const MAX_ROLE_WAIT: Duration = Duration::from_secs(3);
 /// How often it is looked for.
 pub(crate) const ROLE_POLL_INTERVAL: Duration = Duration::from_millis(300);

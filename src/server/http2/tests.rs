@@ -37,7 +37,7 @@ fn mk_connection() -> Rc<Connection> {
     Connection::new(tracked, address, None, NEVER)
 }
 
-/// Serves routes that answer at once, beside `client`, which must end.
+/// Serves routes that answer at once, besides `client`, which must end.
 async fn beside<T>(timeouts: Timeouts, client: impl AsyncFnOnce(DuplexStream) -> T) -> T {
     let app = |head: &RequestHead<'_>, body: StreamBody| {
         let reply = if head.path == "/large" {

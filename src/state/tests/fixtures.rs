@@ -1,6 +1,5 @@
 //! A snapshot of files, for tests.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,10 +8,7 @@ use tempfile::TempDir;
 
 use crate::config::Config;
 use crate::pki::Authority;
-use crate::state::{
-    FilesAlone, ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, WatchedObjects, WatchedPart,
-    WatchedText, load,
-};
+use crate::state::{FilesAlone, ManifestSource, Snapshot, WatchedObjects, WatchedPart, WatchedText, load};
 use portcullis_cel::Version;
 use portcullis_policy::document;
 use portcullis_policy::manifest::ValidatedObject;
@@ -59,22 +55,8 @@ pub(crate) fn mk_watched(cluster: &str, manifests: &str) -> WatchedObjects {
 struct WatchedAlone(Arc<WatchedObjects>);
 
 impl ManifestSource for WatchedAlone {
-    fn start(&self, _: Trigger) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn check(&self, _: &Config) -> SourceFiles {
-        SourceFiles::default()
-    }
-
     fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
         vec![Arc::clone(&self.0)]
-    }
-
-    fn snapshot_applied(&self, _: &Snapshot) {}
-
-    fn status(&self) -> Vec<SourceStatus> {
-        Vec::new()
     }
 }
 

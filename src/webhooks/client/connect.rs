@@ -42,7 +42,7 @@ pub struct Settings {
     pub identity: Option<ClientIdentity>,
     /// Which addresses stand behind names, and which may be dialled.
     pub addresses: Arc<Addresses>,
-    /// Whether HTTP/2 is offered beside HTTP/1.1.
+    /// Whether HTTP/2 is offered besides HTTP/1.1.
     pub is_http2: bool,
     /// The cluster whose webhook it is, and with whose its idle connections count; `None`: everybody's.
     pub tenant: Option<Arc<str>>,

@@ -549,7 +549,7 @@ fn adapted(
     matches_namespaces: bool,
     optional: &[String],
 ) -> Result<String, String> {
-    // What cannot be parsed is told when it is compiled.
+    // What cannot be parsed is reported when it is compiled.
     let Ok(plain) = plain_or_values(text, optional) else {
         return Ok(text.to_owned());
     };

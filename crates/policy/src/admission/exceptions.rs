@@ -68,7 +68,7 @@ impl ExceptionObjects {
         self.of_files.is_empty() && self.watched.is_empty() && self.watched_policies.is_empty()
     }
 
-    /// Adds `other`, which holds beside it.
+    /// Adds `other`, which holds besides it.
     pub fn extend(&mut self, other: Self) {
         self.of_files.extend(other.of_files);
         self.watched.extend(other.watched);

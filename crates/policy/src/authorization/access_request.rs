@@ -17,7 +17,7 @@ use super::{AccessRequest, Role, RoleKind, RoleRef};
 use super::{Binding, Subject};
 use crate::model::{Attributes, Target, Time, User, Validity};
 
-/// How far ahead of this clock the time of an entry may be, in seconds: as far as clocks of replicas differ.
+/// How far ahead of this clock the time of an entry may be, in seconds: the clocks of replicas differ by less.
 const MAX_AHEAD_SECONDS: i64 = 60;
 
 /// `authorization.accessRequests` of the configuration.
@@ -51,7 +51,7 @@ pub enum AccessRequestState {
     Denied,
     /// Somebody withdrew it, or it is being deleted.
     Withdrawn,
-    /// It was not made through `/mutate` and `/validate`, as far as is known, or its time is ahead.
+    /// It was not made through `/mutate` and `/validate`, or that is not known, or its time is ahead.
     Disbelieved,
 }
 
@@ -208,7 +208,7 @@ impl AccessGrants {
             });
         }
         for own in by_requester.values_mut() {
-            // The last to end first, so that none after one that has ended is looked at.
+            // The last to end first, so that the search stops at one that has ended.
             own.sort_by(|one, other| {
                 let names = one.request.name.cmp(&other.request.name);
                 other.until.cmp(&one.until).then(names)
@@ -226,7 +226,7 @@ impl AccessGrants {
         })
     }
 
-    /// Those that grant at `now` or later, whoever asked, in the order in which those of one user are asked.
+    /// Those that grant at `now` or later, of all users, in the order in which those of one user are asked.
     pub(crate) fn since(&self, now: Time) -> Vec<&AccessGrant> {
         let all = self.0.values().flatten();
         let mut found: Vec<_> = all.filter(|grant| now < grant.until).collect();
@@ -235,7 +235,7 @@ impl AccessGrants {
         found
     }
 
-    /// Those in force at `now`, whoever asked, by name.
+    /// Those in force at `now`, of all users, by name.
     pub(crate) fn in_force(&self, now: Time) -> Vec<&AccessGrant> {
         let all = self.0.values().flatten();
         let is_in_force =

@@ -308,7 +308,7 @@ impl PolicySet {
         self
     }
 
-    /// This set with these AccessRequests beside its own, all of which grant whenever they were created: for
+    /// This set with these AccessRequests besides its own, all of which grant whenever they were created: for
     /// answers offline.
     #[must_use]
     pub fn with_access_requests(

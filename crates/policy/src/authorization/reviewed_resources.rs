@@ -20,7 +20,7 @@ pub struct ReviewedResources {
     pub custom: Arc<BTreeSet<(String, String)>>,
     /// The namespace of a gateway that runs in the cluster: its registrations leave that out, too.
     pub own_namespace: Option<String>,
-    /// The API server's own authorization webhooks. Whoever none of them is asked about is allowed by
+    /// The API server's own authorization webhooks. A user about whom none of them is asked is allowed by
     /// somebody else.
     pub asked: Arc<[Authorizer]>,
 }
@@ -79,7 +79,7 @@ pub enum NotGranted {
     LeftOut,
     /// No webhook configuration of the cluster is sure to send it, for this reason.
     NotCovered(String),
-    /// `/validate` never refuses the user, or is not told of what is allowed to them.
+    /// `/validate` never refuses the user, or does not see what is allowed to them.
     NeverRefused,
     /// Other gateways may not have the policy yet.
     New,

@@ -102,7 +102,7 @@ fn policies(
     }
 }
 
-/// The set of one cluster, of the objects that all clusters share and its own, beside the set of
+/// The set of one cluster, of the objects that all clusters share and its own, besides the set of
 /// those alone. Where none of its own is an AuthorizationPolicy or AuthorizationInvariant, their
 /// index exists once.
 fn policy_set(shared: &PolicySet, objects: SharedObjects, has_own_policies: bool) -> PolicySet {
@@ -158,7 +158,7 @@ impl ScopedObjects {
             Content::AccessRequest(request) if object.is_watched => {
                 self.objects.access_requests.push(Arc::clone(request));
             }
-            // Whoever writes files need not ask.
+            // Those who write files need not ask.
             Content::AccessRequest(_) => {}
             Content::Namespace(labels) => {
                 self.scope.admission.namespaces.extend(object.json.clone());
@@ -205,7 +205,7 @@ impl Manifests {
 }
 
 impl Scope {
-    /// What decides admission for the cluster of these objects, beside `shared` ones, of which
+    /// What decides admission for the cluster of these objects, besides `shared` ones, of which
     /// `set` is made.
     #[must_use]
     pub fn beside(

@@ -9,7 +9,7 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath, Place, unsupported_value
 use crate::model::{Deadline, truncate_with_mark};
 use portcullis_cel::{CompileBudget, CompileError, MAX_COMPILED_BYTES, Version};
 
-/// How many errors of one document are told: nobody reads more, and each is longer than what it is
+/// How many errors of one document are reported: nobody reads more, and each is longer than what it is
 /// about.
 pub(crate) const MAX_ERRORS: usize = 100;
 

@@ -159,7 +159,7 @@ impl SourceObjects {
         }
     }
 
-    /// The policies that lock out, unconfirmed, beside those that `never_deny` protects, each with
+    /// The policies that lock out, unconfirmed, besides those that `never_deny` protects, each with
     /// what `check` says about it. One of which `earlier` has the same spec is none of them.
     #[must_use]
     pub fn lock_outs(&self, never_deny: &NeverDeny, earlier: &[&Self]) -> Vec<(ObjectIdentity, Fault)> {

@@ -19,7 +19,7 @@ use portcullis_policy::explain::objects::{
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::model::{Deadline, Time};
 
-/// The fields of its form, beside those of a request.
+/// The fields of its form, besides those of a request.
 pub(crate) const FIELDS: [&str; 5] = ["manifest", "old", "operation", "subresource", "dry-run"];
 
 /// The operations, as they are written.

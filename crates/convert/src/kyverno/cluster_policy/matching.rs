@@ -174,7 +174,7 @@ impl Matching {
         ])
     }
 
-    /// What must hold of `subject` beside the resource rules.
+    /// What must hold of `subject` besides the resource rules.
     pub(crate) fn condition(&self, subject: FilterSubject) -> CelCondition {
         let conditions = self.filters.iter().map(|filter| filter.condition(subject, self));
         match self.is_any {
@@ -183,7 +183,7 @@ impl Matching {
         }
     }
 
-    /// Whether the rule applies to `subject`, beside the resource rules.
+    /// Whether the rule applies to `subject`, besides the resource rules.
     pub(crate) fn applies(&self, subject: FilterSubject) -> CelCondition {
         CelCondition::all([
             self.condition(subject),
@@ -322,7 +322,7 @@ impl Filter {
         has_none(&self.resources) && has_none(&self.subjects)
     }
 
-    /// Whether it holds of `subject`, beside what the resource rules of `all` say.
+    /// Whether it holds of `subject`, besides what the resource rules of `all` say.
     fn condition(&self, subject: FilterSubject, all: &Matching) -> CelCondition {
         let is_alone = all.filters.len() == 1;
         let kinds = match is_alone && self.kinds.iter().all(KindSelector::is_stated) {

@@ -249,7 +249,7 @@ fn refuse_plain_or_values(cel: &Value) -> Result<(), Refusal> {
     for list in ["variables", "expressions"] {
         for (index, item) in cel[list].as_array().into_iter().flatten().enumerate() {
             let text = item["expression"].as_str().unwrap_or_default();
-            // What cannot be parsed is told when it is compiled.
+            // What cannot be parsed is reported when it is compiled.
             let plain = plain_or_values(text, &optional).unwrap_or_default();
             if let Some((line, column)) = plain.first() {
                 let reason = format!(

@@ -3,7 +3,7 @@
 use super::scanner::{MAX_LEVELS, Mark, SimpleKey, YamlScanner, YamlToken};
 use crate::document::layout::Unreadable;
 
-/// What a tag may contain beside letters, digits, `_`, `-` and escapes.
+/// What a tag may contain besides letters, digits, `_`, `-` and escapes.
 const OF_TAGS: &[u8] = b";/?:@&=+$,.!~*'()[]";
 
 type Result<T> = std::result::Result<T, Unreadable>;

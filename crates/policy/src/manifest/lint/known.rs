@@ -35,7 +35,7 @@ const REQUEST_VERBS: [&str; 9] = [
     "proxy",
 ];
 
-/// Verbs that Kubernetes' own components ask about beside requests.
+/// Verbs that Kubernetes' own components ask about besides requests.
 const SPECIAL_VERBS: [&str; 8] = [
     "impersonate",
     "bind",

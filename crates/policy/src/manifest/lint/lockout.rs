@@ -45,7 +45,7 @@ const NEEDS: [Need; 5] = [
     need("listing nodes", "list", "", "nodes", ""),
 ];
 
-/// Who stops working without them beside [`CONTROL_PLANE`].
+/// Who stops working without them besides [`CONTROL_PLANE`].
 const WORKLOADS: [&str; 2] = ["system:kube-proxy", "system:serviceaccount:NAMESPACE:NAME"];
 
 const AUTHENTICATED: &str = "system:authenticated";

@@ -477,7 +477,7 @@ fn a_deny_refuses_at_validate_alone() {
     let set = policies_of(&(allow.clone() + &policy("d", "Deny", PODS, &lenient)));
     assert!(passes(&set, Operation::Delete, "pods", "p", "good"));
     assert!(!passes(&set, Operation::Update, "pods", "p", "bad"));
-    // In Shadow it is told.
+    // In Shadow it is reported.
     let shadow = format!("{bad}\n  mode: Shadow");
     let set = policies_of(&(allow + &policy("d", "Deny", PODS, &shadow)));
     let outcome = validate_with(&set, &shown(Operation::Create, "pods", "p", "bad"), false);

@@ -60,7 +60,7 @@ fn everybody() -> Vec<User<'static>> {
     USERS.iter().flat_map(|name| of(name)).collect()
 }
 
-/// Whether a user of this name may be in `groups` beside those that an API server adds: a node is in its
+/// Whether a user of this name may be in `groups` besides those that an API server adds: a node is in its
 /// own alone, and a service account in none.
 fn may_be_in(name: &str, groups: &[&str]) -> bool {
     if name.starts_with("system:serviceaccount:") {

@@ -108,17 +108,17 @@ proptest! {
             if let Some(step) = step {
                 set = changed(&set, &mut objects, step, is_over).unwrap();
             }
-            let anew = PolicySet::new(objects.clone(), &NeverDeny::default());
+            let rebuilt = PolicySet::new(objects.clone(), &NeverDeny::default());
             let bindings = |set: &PolicySet| set.bindings().cloned().collect::<Vec<_>>();
-            prop_assert_eq!(bindings(&set), bindings(&anew));
+            prop_assert_eq!(bindings(&set), bindings(&rebuilt));
             let policies = |set: &PolicySet| set.policies().map(|(_, name)| name.to_string()).collect::<Vec<_>>();
-            prop_assert_eq!(policies(&set), policies(&anew));
+            prop_assert_eq!(policies(&set), policies(&rebuilt));
             for (asked, now) in &asked {
                 let told = |set: &PolicySet| {
                     let (explained, trace) = set.explain(asked, *now);
                     format!("{:?} {explained:?} {trace:?} {:?}", set.authorize(asked, *now), set.unmatched(asked, *now))
                 };
-                prop_assert_eq!(told(&set), told(&anew), "{:?}", asked);
+                prop_assert_eq!(told(&set), told(&rebuilt), "{:?}", asked);
             }
         }
     }
