@@ -56,7 +56,7 @@ struct KeptStates {
 }
 
 /// What a step of the DFA came to.
-enum Step {
+enum DfaStep {
     Matched,
     Dead,
     Other,
@@ -139,11 +139,11 @@ impl Automaton {
             for byte in piece {
                 state = self.next(cache, state, *byte)?;
                 match step(state) {
-                    Step::Other => {}
-                    Step::Matched if earliest => return Ok(Some(position)),
+                    DfaStep::Other => {}
+                    DfaStep::Matched if earliest => return Ok(Some(position)),
                     // A match is reported one byte after its end.
-                    Step::Matched => found = Some(position),
-                    Step::Dead => return Ok(found),
+                    DfaStep::Matched => found = Some(position),
+                    DfaStep::Dead => return Ok(found),
                 }
                 position += 1;
             }
@@ -185,9 +185,9 @@ impl Automaton {
             for byte in piece.iter().rev() {
                 state = self.next(cache, state, *byte)?;
                 match step(state) {
-                    Step::Other => {}
-                    Step::Matched => found = Some(position),
-                    Step::Dead => return Ok(found),
+                    DfaStep::Other => {}
+                    DfaStep::Matched => found = Some(position),
+                    DfaStep::Dead => return Ok(found),
                 }
                 position -= 1;
             }
@@ -249,15 +249,15 @@ impl Drop for KeptStates {
     }
 }
 
-const fn step(state: LazyStateID) -> Step {
+const fn step(state: LazyStateID) -> DfaStep {
     if !state.is_tagged() {
-        Step::Other
+        DfaStep::Other
     } else if state.is_match() {
-        Step::Matched
+        DfaStep::Matched
     } else if state.is_dead() {
-        Step::Dead
+        DfaStep::Dead
     } else {
-        Step::Other
+        DfaStep::Other
     }
 }
 
