@@ -19,9 +19,15 @@ use crate::support::{Builder, JANE_GETS, v1};
 /// Reviews after which everything that is made once has been made.
 const WARM_UP_REVIEWS: usize = 60;
 
+/// Reviews of each worker that are traced until one writes nothing in common. What happens once in many reviews, as
+/// a reserve that is taken again, may fall into one of them, and hardly into all.
+const MAX_TRACED_REVIEWS: usize = 4;
+
 /// Each cache line that a thread wrote, with the instruction that did so first.
 type WrittenLines = BTreeMap<u64, u64>;
 
+/// The tracer knows the instructions of this architecture alone.
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn two_workers_write_no_cache_line_in_common() {
     if thread::available_parallelism().unwrap().get() < 2 {
@@ -29,8 +35,36 @@ fn two_workers_write_no_cache_line_in_common() {
         return;
     }
     let tracer = built_tracer();
+    if !may_trace(&tracer) {
+        eprintln!("not tested: this system does not let one process trace another");
+        return;
+    }
     over_http1(&tracer);
     over_http2(&tracer);
+}
+
+/// Whether a process that is not a parent may trace another: not where `kernel.yama.ptrace_scope` is 1 or more,
+/// or a container filters the call.
+fn may_trace(tracer: &Path) -> bool {
+    let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+    let number = other.id().to_string();
+    let mut tracing = Command::new(tracer)
+        .args([&number, &number])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The line that says that the thread is stopped, or the end.
+    let mut line = String::new();
+    BufReader::new(tracing.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    for process in [&mut tracing, &mut other] {
+        // It may have ended by itself.
+        let _ = process.kill();
+        process.wait().unwrap();
+    }
+    !line.is_empty()
 }
 
 fn over_http1(tracer: &Path) {
@@ -71,11 +105,18 @@ fn assert_none_in_common(tracer: &Path, process: &Process, mut ask: [Ask<'_>; 2]
         );
         written
     };
-    let (first, second) = (written(0), written(1));
-    let common: Vec<_> = first
-        .iter()
-        .filter_map(|(line, by)| Some((*line, [*by, *second.get(line)?])))
-        .collect();
+    let mut in_common = || -> Vec<_> {
+        let (first, second) = (written(0), written(1));
+        let in_both = |(line, by)| Some((line, [by, *second.get(&line)?]));
+        first.into_iter().filter_map(in_both).collect()
+    };
+    let mut common = in_common();
+    for _ in 1..MAX_TRACED_REVIEWS {
+        if common.is_empty() {
+            break;
+        }
+        common = in_common();
+    }
     assert!(
         common.is_empty(),
         "{} cache lines are written by both workers:\n{}",
