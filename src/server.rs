@@ -77,6 +77,9 @@ const MAX_CLOSE_TIME: Duration = Duration::from_secs(1);
 /// take spans.
 const MAX_FLUSH_TIME: Duration = Duration::from_secs(2);
 
+/// How long decisions and reviews get that wait to be written as files: one for each cluster.
+const MAX_FILES_FLUSH_TIME: Duration = Duration::from_secs(10);
+
 /// Why the gateway does not serve.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -274,7 +277,7 @@ fn flush(shared: &GatewayState) {
     if !shared.recorder.flush_log(MAX_FLUSH_TIME) {
         tracing::warn!("some lines of the decision log were not written");
     }
-    if !shared.recorder.flush_files(MAX_FLUSH_TIME) {
+    if !shared.recorder.flush_files(MAX_FILES_FLUSH_TIME) {
         tracing::warn!("some decisions were not written to `decisionLog.folder`");
     }
     if !shared.recorder.flush_log_records(MAX_FLUSH_TIME) {
@@ -283,7 +286,7 @@ fn flush(shared: &GatewayState) {
     if !shared.recorder.flush_usage(MAX_FLUSH_TIME) {
         tracing::warn!("some decisions of the last minute are not counted in the files of usage");
     }
-    if !shared.recordings.flush(MAX_FLUSH_TIME) {
+    if !shared.recordings.flush(MAX_FILES_FLUSH_TIME) {
         tracing::warn!("some reviews were not recorded");
     }
     if !shared.traces.flush(MAX_FLUSH_TIME) {

@@ -32,6 +32,8 @@ pub(crate) struct PartitionFolder {
     kind: RowKind,
     /// What the own files take.
     total: u64,
+    /// What was added of it since they are being compared.
+    added: u64,
     /// When they were last compared with the bounds.
     read_at: SystemTime,
     /// Compares them now: there may be a million, and lines do not wait for that.
@@ -51,7 +53,8 @@ struct OldFile {
 // === impl PartitionFolder ===
 
 impl PartitionFolder {
-    /// Makes the folder if it does not exist, for its owner alone, and removes what is beyond the bounds.
+    /// Makes the folder if it does not exist, for its owner alone, and has what is beyond the bounds removed,
+    /// without waiting for that: a reload does not.
     ///
     /// # Errors
     ///
@@ -62,13 +65,16 @@ impl PartitionFolder {
             .mode(0o700)
             .create(&bounds.folder)?;
         fs::read_dir(&bounds.folder)?;
-        Ok(Self {
-            total: bound(bounds, kind, now),
+        let mut folder = Self {
+            total: 0,
+            added: 0,
             bounds: bounds.clone(),
             kind,
             read_at: now,
             comparing: None,
-        })
+        };
+        folder.compare(now);
+        Ok(folder)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -78,7 +84,9 @@ impl PartitionFolder {
     /// Takes note of a file of so many bytes, and has the oldest removed where all take too much. Waits for
     /// those only if they take a sixteenth more than they may.
     pub(crate) fn add(&mut self, bytes: u64, now: SystemTime) {
-        self.total += bytes.max(MIN_FILE_BYTES);
+        let bytes = bytes.max(MIN_FILE_BYTES);
+        self.total += bytes;
+        self.added += bytes;
         let most = self.bounds.max_bytes;
         if self.total > most + most / u64::from(PARTS) {
             self.wait();
@@ -101,20 +109,26 @@ impl PartitionFolder {
 
     /// Waits until the files are compared with the bounds, if they are being compared.
     pub(crate) fn wait(&mut self) {
-        if let Some(comparing) = self.comparing.take() {
-            self.total = comparing.join().unwrap_or(self.total);
+        // A file that was added meanwhile may count twice until the next time, and none is forgotten.
+        if let Some(comparing) = self.comparing.take()
+            && let Ok(total) = comparing.join()
+        {
+            self.total = total + self.added;
         }
     }
 
+    /// Whether the files are being compared with the bounds now.
+    pub(crate) fn is_comparing(&self) -> bool {
+        let comparing = self.comparing.as_ref();
+        comparing.is_some_and(|comparing| !comparing.is_finished())
+    }
+
     fn compare(&mut self, now: SystemTime) {
-        if self
-            .comparing
-            .as_ref()
-            .is_some_and(|comparing| !comparing.is_finished())
-        {
+        if self.is_comparing() {
             return;
         }
         self.wait();
+        self.added = 0;
         self.read_at = now;
         let (bounds, kind) = (self.bounds.clone(), self.kind);
         let name = "old-files".to_owned();
@@ -130,6 +144,9 @@ impl PartitionFolder {
 fn bound(bounds: &FolderBounds, kind: RowKind, now: SystemTime) -> u64 {
     let mut hours: BTreeMap<HourFolder, u64> = BTreeMap::new();
     each_hour(&bounds.folder, |hour, folder| {
+        if end_of(&hour).is_none() {
+            return;
+        }
         let bytes: u64 = own_files(folder, kind, now).map(|file| file.bytes).sum();
         *hours.entry(hour).or_default() += bytes;
     });
@@ -146,7 +163,12 @@ fn bound(bounds: &FolderBounds, kind: RowKind, now: SystemTime) -> u64 {
             break;
         }
         let target = if is_too_old { 0 } else { most };
-        total -= remove_hour((bounds, kind, now), &hour, total.saturating_sub(target));
+        // Of an hour, there may be more by now than was counted.
+        total = total.saturating_sub(remove_hour(
+            (bounds, kind, now),
+            &hour,
+            total.saturating_sub(target),
+        ));
     }
     total
 }
@@ -157,8 +179,11 @@ fn remove_hour(
     (date, hour): &HourFolder,
     wanted: u64,
 ) -> u64 {
-    let folders = folders(&bounds.folder, "cluster=").map(|(_, cluster)| cluster.join(date).join(hour));
-    let folders: Vec<PathBuf> = folders.collect();
+    // What is behind a link is an archive of somebody.
+    let is_folder = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+    let days = folders(&bounds.folder, "cluster=").map(|(_, cluster)| cluster.join(date));
+    let hours = days.filter(is_folder).map(|day| day.join(hour));
+    let folders: Vec<PathBuf> = hours.filter(is_folder).collect();
     let mut files: Vec<OldFile> = folders
         .iter()
         .flat_map(|folder| own_files(folder, kind, now))

@@ -38,6 +38,10 @@ const PARTITION_BYTES: usize = 16 << 10;
 /// How long a row waits for others of its cluster and hour.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
+/// How many files are written because they have waited, before lines are taken again: those of many clusters may be
+/// due at once.
+const MAX_DUE_FILES: usize = 16;
+
 /// The longest review that is recorded, in bytes of its line.
 const MAX_REVIEW_BYTES: usize = 64 << 20;
 
@@ -206,10 +210,12 @@ impl ColumnLog {
     /// Writes what has waited long enough. After how long there is more of that.
     fn write_due(&mut self, now: SystemTime) -> Duration {
         let left = |waiting: &WaitingFile| {
-            let waited = now.duration_since(waiting.since).unwrap_or_default();
+            // Where the clock was set back, it has waited for long.
+            let waited = now.duration_since(waiting.since).unwrap_or(MAX_WAIT);
             MAX_WAIT.saturating_sub(waited)
         };
         let due = self.waiting.iter().filter(|(_, waiting)| left(waiting).is_zero());
+        let due = due.take(MAX_DUE_FILES);
         let due: Vec<PathBuf> = due.map(|(path, _)| path.clone()).collect();
         due.iter().for_each(|path| self.write(path, now));
         let next = self.waiting.values().map(left).min();

@@ -87,8 +87,13 @@ impl GatewayState {
         })?;
         let files = Arc::new(DecisionFiles::new(metrics.decision_log_dropped()));
         let lost = "no decisions are written to `decisionLog.folder` until the next reload";
-        follow(&state, &files, lost, |files, snapshot| {
+        let has_lines = decision_log.is_some();
+        follow(&state, &files, lost, move |files, snapshot| {
             let log = snapshot.config.decision_log.as_ref();
+            // Lines begin at the next start: until then decisions go where they went.
+            if log.is_some_and(|log| log.folder().is_none()) && !has_lines {
+                return Ok(());
+            }
             files.follow(log.and_then(|log| log.folder()))
         })?;
         let log_records = Arc::new(LogRecords::new(metrics.log_records_dropped()));

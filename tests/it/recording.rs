@@ -270,3 +270,23 @@ fn decisions_and_reviews_are_written_as_columns_from_a_reload_to_the_next() {
         "{replayed}"
     );
 }
+
+/// A file of lines is opened at the start alone: until then decisions are written as columns.
+#[test]
+fn no_decision_is_lost_where_a_reload_asks_for_lines() {
+    let builder = Builder::new().decision_log("{format: parquet, folder: decisions}");
+    let mut process = builder.spawn();
+    let config = fs::read_to_string(process.file("config.yaml")).unwrap();
+    let lines = config.replace("{format: parquet, folder: decisions}", "{path: decisions.log}");
+    fs::write(process.file("config.yaml"), lines).unwrap();
+    process.signal("HUP");
+    until("the reload is reported", || {
+        process.log().contains("takes effect at the next start")
+    });
+    assert_eq!(process.connect().authorize(v1(JANE_GETS)).status, 200);
+    process.signal("TERM");
+    assert!(process.wait().success());
+    let cluster = files(&process.file("decisions")).pop().unwrap();
+    let hour = files(&files(&cluster)[0]).pop().unwrap();
+    assert_eq!(files(&hour).len(), 1);
+}

@@ -68,7 +68,7 @@ fn may_trace(tracer: &Path) -> bool {
 }
 
 fn over_http1(tracer: &Path) {
-    let process = Builder::new().without_decision_log().spawn();
+    let process = Builder::new().decision_log("null").spawn();
     let [mut first, mut second] = [process.connect(), process.connect()];
     let mut first = || first.authorize(v1(JANE_GETS)).json();
     let mut second = || second.authorize(v1(JANE_GETS)).json();
@@ -76,7 +76,7 @@ fn over_http1(tracer: &Path) {
 }
 
 fn over_http2(tracer: &Path) {
-    let process = Builder::new().without_decision_log().spawn();
+    let process = Builder::new().decision_log("null").spawn();
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -193,3 +193,75 @@ fn the_oldest_files_are_removed_and_no_others() {
     drop(open(&bounds, &dropped, later));
     assert_eq!(hours(&bounds), [] as [&str; 0]);
 }
+
+/// An own file of a thousand bytes, of an hour of a cluster.
+fn make_file(folder: &Path, name: &str) {
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::write(folder.join(name), [0; 1000]).unwrap();
+}
+
+/// Waits until the files are compared, without taking note of the result.
+fn compared(folder: &PartitionFolder) {
+    while folder.is_comparing() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What is added between two comparisons counts in the second.
+#[test]
+fn files_take_no_more_than_they_may_whenever_they_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let bounds = bounds(folder.path(), 10_000);
+    let mut own = PartitionFolder::open(&bounds, RowKind::Decision, at(0)).unwrap();
+    let hour = bounds.folder.join("cluster=a/date=2026-11-21/hour=10");
+    let mut number = 0;
+    for minute in [120, 240] {
+        own.rest(at(minute));
+        compared(&own);
+        for _ in 0..9 {
+            number += 1;
+            make_file(&hour, &format!("decisions-{number:03}.parquet"));
+            own.add(1000, at(minute));
+        }
+    }
+    own.wait();
+    let left = std::fs::read_dir(&hour).unwrap().count();
+    assert!(left <= 11, "{left} files of a thousand bytes");
+}
+
+#[test]
+fn what_is_behind_a_link_is_neither_counted_nor_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let bounds = bounds(folder.path(), 1 << 20);
+    let [old, new] = ["date=2026-11-01", "date=2026-11-21"];
+    let archive = folder.path().join("archive");
+    make_file(&archive.join("hour=10"), "decisions-a.parquet");
+    make_file(
+        &bounds.folder.join("cluster=a").join(old).join("hour=10"),
+        "decisions-b.parquet",
+    );
+    let kept = bounds.folder.join("cluster=a").join(new).join("hour=10");
+    make_file(&kept, "decisions-c.parquet");
+    std::fs::create_dir_all(bounds.folder.join("cluster=b")).unwrap();
+    std::os::unix::fs::symlink(&archive, bounds.folder.join("cluster=b").join(old)).unwrap();
+    let mut own = PartitionFolder::open(&bounds, RowKind::Decision, at(0)).unwrap();
+    own.wait();
+    assert!(!bounds.folder.join("cluster=a").join(old).exists());
+    assert!(archive.join("hour=10/decisions-a.parquet").exists());
+    assert!(kept.join("decisions-c.parquet").exists());
+}
+
+/// Lines are taken between the files of many clusters that are due at once.
+#[test]
+fn no_more_than_some_files_are_written_before_lines_are_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bounds, dropped) = (bounds(folder.path(), 1 << 30), counter());
+    let mut log = open(&bounds, &dropped, at(0));
+    for cluster in 0..MAX_DUE_FILES + 1 {
+        log.add_lines(line(&format!("c{cluster}"), 0, "jane").as_bytes(), at(0));
+    }
+    assert_eq!(log.write_due(at(10)), Duration::ZERO);
+    assert_eq!(rows(&bounds).len(), MAX_DUE_FILES);
+    assert_eq!(log.write_due(at(10)), MAX_WAIT);
+    assert_eq!(rows(&bounds).len(), MAX_DUE_FILES + 1);
+}

@@ -2,7 +2,7 @@
 //!
 //! A limit holds exactly, and workers seldom write to the same count: each takes a little more than it needs and keeps
 //! it as its reserve, which counts as held. Where something does not fit, the reserves of all are given back before
-//! it is refused: what is refused does not fit beside what is in use.
+//! it is refused: what is refused does not fit beside what is in use, or what other workers take at that moment.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -51,6 +51,10 @@ pub(crate) struct InUse {
 /// is more than a cluster of thousands of nodes writes.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(1);
 
+/// How often reserves are given back before something is refused: another worker may take a new one, or be about to
+/// give one back.
+const MAX_ATTEMPTS: usize = 8;
+
 /// The time whose requests may come at once.
 const MAX_BURST_TIME: Duration = Duration::from_secs(2);
 
@@ -83,10 +87,11 @@ impl Amounts {
 impl InUse {
     /// Takes `amount` unless more than `most` were held then.
     pub(crate) fn take(&self, resource: Resource, amount: usize, most: usize) -> bool {
-        self.take_of_reserve(resource, amount, most) || {
-            self.give_back_reserves(resource);
-            self.hold(resource, amount, most)
-        }
+        self.take_of_reserve(resource, amount, most)
+            || (0..MAX_ATTEMPTS).any(|_| {
+                self.give_back_reserves(resource);
+                self.hold(resource, amount, most)
+            })
     }
 
     /// Takes as much of `amount` as does not exceed `most`; how much that was.

@@ -206,12 +206,9 @@ impl Builder {
         Self { usage, ..self }
     }
 
-    /// The gateway writes no decisions.
-    pub(crate) fn without_decision_log(self) -> Self {
-        Self {
-            decision_log: "null",
-            ..self
-        }
+    /// `decisionLog` of the configuration, as YAML in one line.
+    pub(crate) fn decision_log(self, decision_log: &'static str) -> Self {
+        Self { decision_log, ..self }
     }
 
     /// `tracing` of the configuration, as YAML in one line.
