@@ -62,7 +62,7 @@ struct Queue<B> {
     state: Mutex<State<B>>,
     /// There is something to write, or the queue ends.
     wake: Condvar,
-    /// Everything so far is written.
+    /// Everything so far is written, or the writer has ended.
     written: Condvar,
     dropped: IntCounter,
     limit: usize,
@@ -78,6 +78,8 @@ struct State<B> {
     reopen: bool,
     flush: bool,
     closed: bool,
+    /// The writer is gone, with all that it kept back written.
+    ended: bool,
 }
 
 // === impl WriteQueue ===
@@ -98,7 +100,11 @@ impl<B: Default + Send + 'static> WriteQueue<B> {
         let writers = Arc::clone(&queue);
         thread::Builder::new()
             .name(settings.thread.to_owned())
-            .spawn(move || run_writer(&writers, writer))?;
+            .spawn(move || {
+                run_writer(&writers, writer);
+                writers.state().ended = true;
+                writers.written.notify_all();
+            })?;
         Ok(Self {
             _last: Arc::new(Closer(Arc::clone(&queue))),
             queue,
@@ -117,21 +123,10 @@ impl<B: Default + Send + 'static> WriteQueue<B> {
 
     /// Waits until every item so far is written, `limit` at most. Whether it is.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
-        let mut state = self.queue.state();
-        state.flush = true;
+        self.queue.state().flush = true;
         self.queue.wake.notify_one();
-        while state.writing || state.flush {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            state = match self.queue.written.wait_timeout(state, left) {
-                Ok((state, _)) => state,
-                Err(poisoned) => poisoned.into_inner().0,
-            };
-        }
-        true
+        let is_written = |state: &State<B>| !state.writing && !state.flush;
+        self.queue.wait_until(is_written, Instant::now() + limit)
     }
 }
 
@@ -157,6 +152,22 @@ impl<B> Queue<B> {
     /// The state. No code that holds it can panic, so poisoning means nothing here.
     fn state(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the writer until `is_done`, or until the deadline. Whether it is.
+    fn wait_until(&self, is_done: impl Fn(&State<B>) -> bool, deadline: Instant) -> bool {
+        let mut state = self.state();
+        while !is_done(&state) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = match self.written.wait_timeout(state, left) {
+                Ok((state, _)) => state,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        true
     }
 
     fn push(&self, bytes: usize, add: impl FnOnce(&mut B)) {
@@ -260,6 +271,8 @@ pub(crate) struct SwitchedQueue<S, B> {
     /// Whether there is one: all that an answer costs where nothing is written.
     is_on: AtomicBool,
     active: ArcSwapOption<(S, WriteQueue<B>)>,
+    /// The one before, which may still be writing what waited.
+    retired: Mutex<Option<Arc<Queue<B>>>>,
 }
 
 // === impl SwitchedQueue ===
@@ -270,6 +283,7 @@ impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
         Self {
             is_on: AtomicBool::new(false),
             active: ArcSwapOption::empty(),
+            retired: Mutex::default(),
         }
     }
 
@@ -287,7 +301,9 @@ impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
             return Ok(());
         }
         self.is_on.store(false, Ordering::Relaxed);
-        self.active.store(None);
+        if let Some(before) = self.active.swap(None) {
+            *self.retired() = Some(Arc::clone(&before.1.queue));
+        }
         if let Some(settings) = settings {
             self.active
                 .store(Some(Arc::new((settings.clone(), start(settings)?))));
@@ -311,8 +327,18 @@ impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
 
     /// Waits until every item so far is written, `limit` at most. Whether it is.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        let retired = self.retired().take();
+        let is_retired_written =
+            retired.is_none_or(|retired| retired.wait_until(|state| state.ended, deadline));
         let active = self.active.load();
-        active.as_ref().is_none_or(|active| active.1.flush(limit))
+        let left = deadline.saturating_duration_since(Instant::now());
+        let is_written = active.as_ref().is_none_or(|active| active.1.flush(left));
+        is_retired_written && is_written
+    }
+
+    fn retired(&self) -> MutexGuard<'_, Option<Arc<Queue<B>>>> {
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -265,3 +265,27 @@ fn no_more_than_some_files_are_written_before_lines_are_taken() {
     assert_eq!(log.write_due(at(10)), MAX_WAIT);
     assert_eq!(rows(&bounds).len(), MAX_DUE_FILES + 1);
 }
+
+/// A writer that a reload has ended still has rows to write when the gateway ends.
+#[test]
+fn a_stop_waits_for_the_writer_before_a_reload_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = bounds(folder.path(), 1 << 30);
+    let queue = SwitchedQueue::<FolderBounds, Vec<u8>>::new();
+    let start = |bounds: &FolderBounds| {
+        let settings = QueueSettings {
+            thread: "decision-files",
+            limit: MAX_PENDING_BYTES,
+            dropped: counter(),
+        };
+        WriteQueue::start(open(bounds, &counter(), at(0)), settings)
+    };
+    queue.follow(Some(&before), start).unwrap();
+    for cluster in 0..100 {
+        let line = line(&format!("c{cluster}"), 0, "jane");
+        queue.push(|queue| queue.push(line.len(), |pending| pending.extend_from_slice(line.as_bytes())));
+    }
+    queue.follow(None, start).unwrap();
+    assert!(queue.flush(Duration::from_secs(60)));
+    assert_eq!(rows(&before).len(), 100);
+}
