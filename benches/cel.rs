@@ -1,9 +1,8 @@
 //! Expressions alone: compiling and evaluating, on JSON text read in place.
 //! `cargo bench --bench cel`.
 //!
-//! `five policies` are what a cluster may well have: registries, privileged
-//! containers, an owner's label, limits, host namespaces. The time holds the
-//! reading of the review's text.
+//! `five policies` are typical ones: registries, privileged containers, an owner's label, limits, host namespaces.
+//! Their time includes reading the text of the review.
 
 #![allow(
     clippy::unwrap_used,

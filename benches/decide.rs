@@ -1,14 +1,13 @@
 //! Decisions alone: no decoding, no sockets. `cargo bench --bench decide`.
 //!
-//! A cluster of as many role bindings as the name of a bench says, with the
-//! roles that clusters have, and 500 AuthorizationPolicies. What counts is that
-//! the times of one request do not grow with the bindings.
+//! The cluster has as many role bindings as the name of the benchmark says, with typical roles, and 500
+//! AuthorizationPolicies. The time of a request must not grow with the bindings.
 //!
-//! An AuthorizationInvariant is proven of all bindings, and of one that is written; five changed bindings are
-//! compared with those of before, and escalations are looked for.
+//! Proofs are measured, too: an AuthorizationInvariant over all bindings, and over one that is written; the
+//! difference that five changed bindings make; and a search for escalations.
 //!
-//! Then such policies in a cluster of 10,000 namespaces, each second one for a hundred of
-//! them, by a `namespaceSelector` or by name: labels are matched when the set is built.
+//! Then the same policies in a cluster of 10,000 namespaces, where every second one applies to a hundred of them,
+//! by a `namespaceSelector` or by name: labels are matched when the set is built.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
@@ -277,8 +276,7 @@ fn decide(criterion: &mut Criterion) {
     }
 }
 
-/// Policies of which every second one is for a hundred namespaces: by their label, or by
-/// their names.
+/// Policies of which every second one applies to a hundred namespaces: by their label, or by their names.
 fn policies_for_teams(by_label: bool) -> Vec<AuthorizationPolicy> {
     let label = |team: usize| [("team".to_owned(), format!("team-{team}"))];
     let names = |team: usize| (team..NAMESPACES).step_by(100).map(|at| format!("ns-{at}"));
@@ -337,8 +335,8 @@ fn select(criterion: &mut Criterion) {
     }
 }
 
-/// Those of the teams alone read Secrets, which is so: all bindings to the role that reads them are
-/// compared.
+/// Only the teams may read Secrets. The invariant holds, so that all bindings of the role that reads them have to
+/// be compared.
 fn invariant() -> AuthorizationInvariant {
     let secrets = ResourceRule {
         verbs: texts(&["get"]).into(),

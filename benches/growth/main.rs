@@ -1,10 +1,10 @@
 //! What grows with the size of a set, and what does not: `just growth`.
 //!
-//! One row for each size: a decision, the start from files, a change to one object in a
-//! small file beside the others, memory, and what is proven of all requests: an invariant of the set and of
-//! one write, and what five changed bindings grant, in processor time. Each row is a process of its own, so that
-//! its memory is that of this size alone. Changes go the way that they go in the gateway:
-//! the file is written, the watch notices, and the time ends when the set is in force.
+//! One row for each size: the time of a decision, of the start from files, and of a change to one object in a
+//! small file next to the others; memory; and the processor time of proofs over all requests: an invariant of the
+//! set and of one write, and what five changed bindings grant. Each row is measured in a process of its own, so
+//! that its memory is that of this size alone. Changes take the same way as in the gateway: the file is written,
+//! the watch notices it, and the time ends when the set is in force.
 //!
 //! Arguments, after `--`: `bindings`, `policies`, `namespaces`, `clusters`, `watched` (clusters) or
 //! `watched-bindings` for these rows alone, and a number for one size alone.
@@ -155,7 +155,7 @@ fn load(setup: &Setup) -> Snapshot {
     snapshot.unwrap_or_else(|| panic!("{faults}"))
 }
 
-/// What `work` gives, how long it took, and the processor time of this process in it.
+/// How long `work` took, the processor time of this process meanwhile, and the result.
 fn measured<T>(work: impl FnOnce() -> T) -> (Duration, Duration, T) {
     let (cpu, start) = (process::cpu(), Instant::now());
     let done = work();
@@ -198,7 +198,7 @@ fn median<const ROUNDS: usize>(mut round: impl FnMut()) -> f64 {
     })
 }
 
-/// The same of processor time.
+/// The same in processor time.
 fn processor_time<const ROUNDS: usize>(mut round: impl FnMut()) -> f64 {
     median_of::<ROUNDS>(|| {
         let start = process::cpu_of_thread();
@@ -216,9 +216,9 @@ fn median_of<const ROUNDS: usize>(mut measure: impl FnMut() -> Duration) -> f64 
     median.as_secs_f64()
 }
 
-/// Milliseconds of processor time in which an invariant is proven of the set, and of a binding that is
-/// written; and in which a set is compared with one in which five bindings are new, and the megabytes by which
-/// that raises what is resident.
+/// The processor time, in milliseconds, to prove an invariant of the set and of one written binding, and to
+/// compare the set with one that has five more bindings; and the megabytes by which the comparison raises the
+/// resident memory.
 fn proofs(set: &PolicySet) -> [f64; 4] {
     const ROUNDS: usize = 11;
     let limit = WorkLimit {
@@ -273,7 +273,7 @@ fn written(set: &PolicySet, number: usize) -> PolicySet {
     set.after_write(&write).expect("a binding that changes something")
 }
 
-/// Those of the teams and the user who is bound beside them alone read Pods: all bindings are compared.
+/// Only the teams, and the user who is bound as well, may read Pods: all bindings have to be compared.
 fn invariant() -> AuthorizationInvariant {
     let texts = |text: &str| vec![text.to_owned()];
     let pods = ResourceRule {

@@ -1,10 +1,10 @@
-//! What the system says of this process.
+//! Processor time and memory of this process, as the kernel reports them.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Clock ticks a second of `/proc/self/stat`: 100 on every Linux there is.
+/// `USER_HZ`, the clock ticks per second in `/proc/self/stat`: 100 on all common architectures.
 const TICKS: f64 = 100.0;
 
 /// Processor time since the start of the process, ended threads included.
@@ -17,13 +17,13 @@ pub(crate) fn cpu() -> Duration {
     Duration::from_secs_f64(ticks / TICKS)
 }
 
-/// Processor time of this thread: what one that is alone with its work takes on a busy machine, too.
+/// Processor time of the current thread, which depends little on how busy the machine is.
 pub(crate) fn cpu_of_thread() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.try_into().expect("a time since its start")
 }
 
-/// Memory that is resident now and that was at most, in megabytes.
+/// The resident memory in megabytes: now, and at its peak.
 pub(crate) fn memory() -> (f64, f64) {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc/self/status");
     let megabytes = |field: &str| {

@@ -1,18 +1,18 @@
-//! A set of a size, in files.
+//! Writes a policy set of a given size to files.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The objects of one file.
+/// How many objects one file has.
 const OF_ONE_FILE: usize = 1_000;
 
-/// The bindings of each cluster, and the policies that all share.
+/// How many bindings each cluster has, and how many policies all clusters share.
 pub(crate) const OF_ONE_CLUSTER: usize = 500;
 const OF_ALL_CLUSTERS: usize = 200;
 
-/// What there is much of.
+/// The kind of objects whose number grows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sort {
     Bindings,
@@ -20,7 +20,7 @@ pub(crate) enum Sort {
     Namespaces,
     /// Each with bindings of its own; policies are shared.
     Clusters,
-    /// The same, watched.
+    /// The same, but watched instead of read from files.
     Watched,
     /// Bindings of one watched cluster.
     WatchedBindings,
@@ -170,7 +170,7 @@ impl Setup {
         self.path("growth.yaml")
     }
 
-    /// The cluster that is asked, and changed where there are several.
+    /// The cluster whose requests are decided, and which is changed if there are several.
     pub(crate) fn cluster(&self) -> String {
         cluster_name(self.clusters / 2)
     }

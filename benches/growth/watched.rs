@@ -1,4 +1,5 @@
-//! Rows of watched clusters: stand-ins for their API servers run in a process of their own.
+//! Measures watched clusters. The stand-ins for their API servers run in a process of their own, so that they are
+//! not measured.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -16,25 +17,25 @@ use super::harness::pki::Authority;
 use super::setup::{OF_ONE_CLUSTER, Setup, Size, Sort, cluster_name};
 use super::{IDLE, measured, process};
 
-/// Makes this program serve, instead of measure: the number of clusters, the objects of each,
-/// and the folder for their entries.
+/// The argument that makes this program serve as the API servers instead of measuring. The number of clusters, the
+/// number of bindings of each, and the folder for their entries follow.
 pub(crate) const SERVE: &str = "--api-servers";
 
-/// How often an object is changed alone.
+/// How many changes are measured one at a time.
 const CHANGES: usize = 20;
 
-/// For how long each of these is measured: a change every two seconds, and 20 a second.
+/// How long changes are measured at each of two rates: one every two seconds, and [`CHANGES_A_SECOND`].
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// For how long nothing happens, which is taken off the first of these: a watch ends and begins
-/// again once in this time.
+/// How long the idle process is measured, whose processor time is subtracted from that of the slow changes: long
+/// enough for each watch to end and begin again once.
 const IDLE_PERIOD: Duration = Duration::from_secs(240);
 const CHANGES_A_SECOND: u32 = 20;
 
 /// The longest that a start may take.
 const START: Duration = Duration::from_secs(300);
 
-/// The process of the stand-ins.
+/// The process that serves as the API servers of the clusters.
 struct Servers {
     child: Child,
 }
@@ -60,7 +61,7 @@ pub(crate) fn row(size: &Size) {
         }
         (state, reloader, refreshed)
     });
-    // The first save of each is of the whole set, and belongs to no change.
+    // The first save of each cluster writes the whole set, and is not part of a change.
     let is_saved = |cluster: usize| setup.path(&format!("saved/{cluster}.saved")).exists();
     while !(0..clusters).all(is_saved) {
         std::thread::sleep(Duration::from_millis(100));
@@ -75,7 +76,7 @@ pub(crate) fn row(size: &Size) {
             refreshed.recv_timeout(state::RELOAD_TIMEOUT).expect("a refresh");
         });
         in_force += taken;
-        // What is saved is saved after a second.
+        // Changes are saved after a second: wait until that is done.
         std::thread::sleep(Duration::from_millis(1_500));
     }
     let mut changing = |each: Duration| {
@@ -114,7 +115,8 @@ pub(crate) fn row(size: &Size) {
     );
 }
 
-/// Loads, and follows the API servers. What it returns last receives each set in force.
+/// Loads the configuration and starts to follow the API servers. The receiver gets a message whenever a refreshed
+/// set is in force.
 fn begin(setup: &Setup, source: &Arc<Clusters>) -> (Arc<ReloadState>, Reloader, Receiver<()>) {
     let configuration = setup.configuration();
     let (snapshot, faults) = state::load(&configuration, &**source, None, SystemTime::now());
@@ -132,7 +134,7 @@ fn begin(setup: &Setup, source: &Arc<Clusters>) -> (Arc<ReloadState>, Reloader, 
     (state, reloader, refreshed)
 }
 
-/// Whether the bindings of the cluster decide.
+/// Whether bindings of the cluster are in force.
 fn has_binding(state: &ReloadState, cluster: usize) -> bool {
     let snapshot = state.current();
     let set = snapshot.policies.for_cluster(&cluster_name(cluster));
@@ -171,7 +173,8 @@ impl Drop for Servers {
     }
 }
 
-/// Serves until its standard input ends, and changes what it says.
+/// Serves the clusters until standard input ends. Each line of it, `CLUSTER ROUND`, changes one object of a
+/// cluster.
 pub(crate) fn serve(arguments: &[String]) {
     let number = |index: usize| arguments.get(index).and_then(|text| text.parse::<usize>().ok());
     let (clusters, bindings) = (number(0).expect("a number"), number(1).expect("a number"));
@@ -188,7 +191,7 @@ pub(crate) fn serve(arguments: &[String]) {
         let entry = json!({
             "name": name,
             "kubeconfig": format!("{cluster}.kubeconfig"),
-            // Beside the entries, each save would have all of them read again.
+            // In the folder of the entries, each save would make the gateway read all of them again.
             "cacheFile": format!("../saved/{cluster}.saved"),
         });
         write(format!("{cluster}.json"), entry.to_string());
@@ -215,7 +218,7 @@ fn changing(round: usize) -> serde_json::Value {
     role_binding("changing", "team-3", "User", &format!("user-{round}"))
 }
 
-/// As an API server stores one.
+/// A RoleBinding as an API server stores it.
 fn role_binding(name: &str, namespace: &str, kind: &str, subject: &str) -> serde_json::Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",

@@ -1,5 +1,5 @@
-//! The floor by actix-web and OpenSSL with the gateway's settings and a fixed answer, for
-//! a body that is only received, or also decoded.
+//! A floor for the gateway's figures: a server of actix-web and OpenSSL with the gateway's settings, which gives a
+//! fixed answer to a body that it only receives, or also decodes.
 
 use std::fs::read;
 use std::path::Path;
@@ -15,7 +15,7 @@ use openssl::x509::X509;
 
 use super::review::Review;
 
-/// Larger than any body that is sent.
+/// The limit for bodies, larger than any that is sent.
 const BODY_BYTES: usize = 8 << 20;
 
 pub(crate) const PORT: u16 = 18_443;
@@ -58,7 +58,7 @@ async fn admit(body: Bytes) -> HttpResponse {
     HttpResponse::Ok().content_type("application/json").body(ADMITTED)
 }
 
-/// Reads what a webhook cannot do without; the objects stay text.
+/// Decodes the fields that every webhook needs; the objects stay raw text.
 async fn decode(body: Bytes) -> HttpResponse {
     match serde_json::from_slice::<Review<'_>>(&body) {
         Ok(review) => {
@@ -69,12 +69,12 @@ async fn decode(body: Bytes) -> HttpResponse {
     }
 }
 
-/// As a webhook that allows everything.
+/// Answers as a webhook that allows everything.
 async fn allow(body: Bytes) -> HttpResponse {
     reply(&body, "")
 }
 
-/// As one that adds a label of its own.
+/// Answers as a mutating webhook that adds a label of its own.
 async fn label(number: web::Path<u32>, body: Bytes) -> HttpResponse {
     let patch = format!(r#"[{{"op":"add","path":"/metadata/labels/hook-{number}","value":"x"}}]"#);
     let patch = STANDARD.encode(patch);
@@ -92,7 +92,7 @@ fn reply(review: &[u8], more: &str) -> HttpResponse {
     ))
 }
 
-/// TLS by the gateway's settings.
+/// TLS with the gateway's settings.
 pub(crate) fn acceptor(folder: &Path) -> openssl::ssl::SslAcceptorBuilder {
     let file = |name: &str| read(folder.join("pki").join(name)).expect("a file of the set-up");
     let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server()).expect("an acceptor");

@@ -1,5 +1,4 @@
-//! The floor by hyper and OpenSSL alone, over HTTP/2: a fixed answer to a body that was
-//! received.
+//! The floor of hyper and OpenSSL alone, over HTTP/2: a fixed answer to a body that is only received.
 
 use std::convert::Infallible;
 use std::path::Path;

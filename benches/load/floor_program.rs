@@ -1,4 +1,4 @@
-//! The programs that the gateway is measured beside.
+//! The programs that the gateway is compared with.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use super::options::Protocol;
 use super::{ACTIX, HYPER, floor, floor_hyper};
 
-/// A program that is a floor.
+/// A program that serves as a floor: it does the least that a server must do for the same requests.
 pub(crate) struct FloorProgram {
     pub(crate) program: PathBuf,
-    /// What makes it one; the folder of the set-up follows.
+    /// The argument that makes the program a floor; the folder of the set-up follows it.
     pub(crate) argument: Option<&'static str>,
     pub(crate) port: u16,
 }
@@ -32,7 +32,7 @@ impl FloorProgram {
         Self::own(HYPER, floor_hyper::PORT)
     }
 
-    /// This program.
+    /// This program itself, started with `argument`.
     fn own(argument: &'static str, port: u16) -> Self {
         Self {
             program: std::env::current_exe().expect("this program"),

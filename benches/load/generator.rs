@@ -26,7 +26,7 @@ pub(crate) struct Client {
     connector: SslConnector,
 }
 
-/// One turn of asking.
+/// The result of one turn of sending requests.
 pub(crate) struct Measure {
     requests: usize,
     seconds: f64,
@@ -35,11 +35,11 @@ pub(crate) struct Measure {
     pub(crate) p50: f64,
     /// The latency that one request in a hundred exceeds, in microseconds.
     pub(crate) p99: f64,
-    /// That which one in a thousand exceeds.
+    /// The latency that one request in a thousand exceeds, in microseconds.
     pub(crate) p999: f64,
 }
 
-/// One turn, which all connections and streams share.
+/// The end of one turn, which all connections and streams share.
 #[derive(Clone)]
 pub(crate) enum Turn {
     Until(Instant),
@@ -51,7 +51,7 @@ pub(crate) enum Turn {
 pub(crate) struct Schedule {
     begin: Instant,
     end: Instant,
-    /// Seconds from one to the next.
+    /// Seconds between two requests.
     distance: f64,
     sent: AtomicUsize,
 }
@@ -78,7 +78,8 @@ impl Client {
         }
     }
 
-    /// Asks for as long as `turn`, each connection or stream as fast as it is answered.
+    /// Sends requests until the end of `turn`. Each connection or stream sends the next one as soon as the last is
+    /// answered.
     pub(crate) fn measure(
         &self,
         server: &Server,
@@ -113,8 +114,8 @@ impl Client {
         })
     }
 
-    /// Asks over one connection, for as long as `turn`; a latency is that of all
-    /// paths, one after the other.
+    /// Sends requests over one connection until the end of `turn`. A latency is the time of all paths, one after
+    /// the other.
     pub(crate) fn measure_one_by_one(
         &self,
         server: &Server,
@@ -130,7 +131,7 @@ impl Client {
         })
     }
 
-    /// Has `start` open connections, look at the clock, and ask.
+    /// Measures the requests that the tasks of `start` send, after it has opened connections and read the clock.
     fn run<F>(&self, server: &Server, start: F) -> Measure
     where
         F: AsyncFnOnce(&dyn Fn() -> Instant) -> Vec<JoinHandle<Vec<u32>>>,
@@ -144,8 +145,8 @@ impl Client {
             let began = OnceCell::new();
             let begin_of_turn = || began.get_or_init(|| (Instant::now(), server.cpu())).0;
             let tasks = start(&begin_of_turn).await;
-            // A processor that sleeps is woken at the cost of what answers: the
-            // faster the server, the less. So that this is not measured, this one stays awake.
+            // Waking a sleeping processor costs the sender of an answer time, and the faster the server is, the
+            // less often this one sleeps. It is kept awake, so that this is not measured.
             let awake = tokio::spawn(async {
                 loop {
                     tokio::task::yield_now().await;
@@ -209,9 +210,9 @@ impl Turn {
         }
     }
 
-    /// Waits until another request is to be sent, if one is: the time from which its latency
-    /// counts. By a schedule that is when it was due, so that a caller who waits because answers
-    /// are late is not left out (coordinated omission).
+    /// Waits until another request is to be sent, and returns the time from which its latency counts; `None` at
+    /// the end of the turn. With a schedule that is the time at which it was due, so that the wait for late
+    /// answers counts, too (coordinated omission).
     async fn next(&self) -> Option<Instant> {
         match self {
             Self::Until(end) => Some(Instant::now()).filter(|now| now < end),

@@ -1,4 +1,5 @@
-//! The instructions of the servers for a review, counted by valgrind: no time, no kernel.
+//! Counts the instructions that each server takes for a review, by callgrind of valgrind. Time is not measured,
+//! and the kernel not counted.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use super::server::Server;
 use super::setup::{GatewayConfig, Setup};
 use super::workload::{Floor, Workload};
 
-/// Requests before and while instructions are counted.
+/// The number of requests before, and while, instructions are counted.
 const BEFORE: usize = 2000;
 const COUNTED: usize = 4000;
 
@@ -21,7 +22,7 @@ pub(crate) fn measure(setup: &Setup, workload: &Workload, options: &Options, fol
     let folder = std::path::absolute(folder).expect("a folder");
     fs::create_dir_all(&folder).expect("a folder");
     let protocol = match options.protocol {
-        // Thirty-two handshakes would take longer than a connection may be idle.
+        // Under valgrind, 32 handshakes would take longer than a connection may be idle.
         Protocol::Http1 { .. } => Protocol::Http1 { connections: 4 },
         http2 @ Protocol::Http2 { .. } => http2,
     };
@@ -90,7 +91,7 @@ fn total(dump: &str) -> u64 {
         .expect("a total")
 }
 
-/// How often memory was asked for, by the allocator of the program or of the C library.
+/// The number of allocations by the program's allocator or the C library's.
 fn allocations(dump: &str) -> u64 {
     const NAMES: [&str; 6] = [
         "mi_malloc_aligned",
@@ -100,7 +101,7 @@ fn allocations(dump: &str) -> u64 {
         "calloc",
         "realloc",
     ];
-    // A name stands only where its number comes first.
+    // Callgrind writes a name only at the first occurrence of its number.
     let mut numbers: Vec<&str> = Vec::new();
     let (mut is_called, mut calls) = (false, 0);
     for line in dump.lines() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::floor_program::FloorProgram;
 use super::setup::{GatewayConfig, PORTCULLIS, Setup};
 
-/// Clock ticks a second of `/proc/PID/stat`: 100 on every Linux there is.
+/// `USER_HZ`, the clock ticks per second in `/proc/PID/stat`: 100 on all common architectures.
 const TICKS: f64 = 100.0;
 
 pub(crate) struct Server {
@@ -69,7 +69,7 @@ impl Server {
         panic!("{} does not listen on port {port}", program.display());
     }
 
-    /// The number of its process.
+    /// The ID of its process.
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
@@ -108,7 +108,7 @@ impl Server {
     }
 }
 
-/// What makes a program a floor.
+/// The arguments that make a program a floor.
 fn arguments<'a>(setup: &'a Setup, floor: &'a FloorProgram) -> Vec<&'a OsStr> {
     let argument: Option<&OsStr> = floor.argument.map(AsRef::as_ref);
     argument.into_iter().chain([setup.folder().as_os_str()]).collect()

@@ -11,7 +11,7 @@ use super::server::Server;
 use super::setup::CHAIN;
 use super::workload::REVIEW;
 
-/// Measures both in turn, in one run, and says what lies between them.
+/// Measures both in turn, in one run, and prints the difference between them.
 pub(crate) fn measure(client: &Client, floor: &Server, gateway: &Server, options: &Options) {
     let path = |path: &str| vec![path.to_owned()];
     for (name, direct, through) in [

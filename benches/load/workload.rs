@@ -5,7 +5,7 @@ use portcullis_cel::json::Document;
 /// Five ValidatingAdmissionPolicies that match and pass.
 pub(crate) const ADMISSION_POLICIES: &str = include_str!("policies.yaml");
 
-/// What a kube-apiserver sends: a user of a team asks for a pod of its namespace.
+/// A review as kube-apiserver sends it: a user of a team reads a pod in the namespace of the team.
 const ACCESS: &str = r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","metadata":{},"spec":{"resourceAttributes":{"namespace":"team-7","verb":"get","version":"v1","resource":"pods","name":"web-6d4cf56db6-x7k2p"},"user":"jane.doe@example.com","groups":["team-7","developers","engineering","berlin","on-call","vpn-users","system:authenticated"],"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=8a1f0b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8"],"example.com/session":["0f5c3a2e-77aa-4d0e-9d0a-5a4f1f0e7c11"],"example.com/device":["laptop-4711"],"example.com/scopes":["openid","profile","groups","offline_access"]},"uid":"6c2f1a52-9f0e-4a53-8f61-0f8a9c1f7b21"},"status":{"allowed":false}}"#;
 
 /// The creation of a Pod with one container.
@@ -13,7 +13,7 @@ const POD_2K: &str = include_str!("pod-2k.json");
 /// The creation of a Pod with five containers and managedFields.
 const POD_10K: &str = include_str!("pod-10k.json");
 
-/// What a workload is measured beside.
+/// The floors with which a workload is compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[allow(dead_code, reason = "each bench uses its own part")]
 pub(crate) enum Floor {
@@ -25,12 +25,12 @@ pub(crate) enum Floor {
     Hyper,
 }
 
-/// Requests of one sort.
+/// One kind of requests.
 #[allow(dead_code, reason = "each bench uses its own part")]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) path: &'static str,
-    /// What it is measured beside, each with its path.
+    /// The floors with which it is compared, each with its path.
     pub(crate) floors: &'static [(Floor, &'static str)],
     pub(crate) body: String,
 }
@@ -41,7 +41,7 @@ pub(crate) const REVIEW: &str = POD_2K;
 
 #[allow(dead_code, reason = "each bench uses its own part")]
 impl Workload {
-    /// Every one.
+    /// All workloads.
     pub(crate) fn all() -> Vec<Self> {
         std::iter::once(Self::access()).chain(Self::admission()).collect()
     }
@@ -61,8 +61,8 @@ impl Workload {
         }
     }
 
-    /// AdmissionReviews of four sizes. The two large ones are that of 10 KB with
-    /// more managedFields, as objects that many have changed bear them.
+    /// AdmissionReviews of four sizes. The two large ones are that of 10 KB with more managedFields, as objects
+    /// with many field managers have.
     pub(crate) fn admission() -> Vec<Self> {
         let of = |name, body| Self {
             name,

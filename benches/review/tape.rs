@@ -1,9 +1,9 @@
-//! A SubjectAccessReview decoded by way of the index that objects are read by
-//! (`portcullis_cel::json`), for comparison.
+//! Decodes a SubjectAccessReview by the index through which objects are read (`portcullis_cel::json`), for
+//! comparison.
 //!
-//! It does less than `SubjectAccessReview::decode`: no field of the wrong type is an
-//! error, `null` and repeated keys mean nothing in particular, `metadata` and selectors
-//! are not validated. What it takes is the least that a decoder over the index could take.
+//! It does less than `SubjectAccessReview::decode`: a field of the wrong type is no error, `null` and repeated
+//! keys have no special meaning, `metadata` and selectors are not validated. So its time is a lower bound for a
+//! decoder that uses the index.
 
 use std::borrow::Cow;
 

@@ -1,12 +1,11 @@
-//! One reading of a cluster, for commands that ask once and end: its policies as they are now, and any
-//! objects.
+//! Reads a cluster once, for commands that do not watch it: its policies as they are now, and any other objects.
 //!
 //! ```text
 //! kubeconfig, as kubectl finds it ─▶ client ─▶ discovery ─▶ lists, a page at a time ─▶ objects
 //! ```
 //!
-//! Unlike the watches of [`Clusters`](super::Clusters), this takes credentials of `exec` and
-//! proxies, as kubectl does.
+//! Unlike the watches of [`Clusters`](super::Clusters), this supports `exec` credentials and proxies, as kubectl
+//! does.
 
 mod access;
 
@@ -29,7 +28,7 @@ use portcullis_policy::model::groups::ADMISSION;
 
 pub use access::{ListedPlace, LiveError, ServedResource, ServerAddress};
 
-/// A cluster that can be asked.
+/// A connection to the API server of a cluster.
 ///
 /// Its functions block until the API server has answered.
 pub struct LiveCluster {
@@ -41,15 +40,16 @@ pub struct LiveCluster {
     minor_version: Option<u32>,
 }
 
-/// How many objects come at once.
+/// How many objects one page of a list has.
 const PAGE_OBJECTS: usize = 500;
 
-/// Who writes reports, to the API server.
+/// The field manager of server-side apply.
 const FIELD_MANAGER: &str = "portcullis";
 
 impl LiveCluster {
-    /// The cluster of `context`, or of the current one, in the file named, or where kubectl looks:
-    /// `KUBECONFIG`, `~/.kube/config`, the service account of a pod. Asks what it serves.
+    /// Connects to the cluster of `context`, or of the current context, in the kubeconfig named, or where kubectl
+    /// looks for one: `KUBECONFIG`, `~/.kube/config`, the service account of a pod. Discovers the resources that
+    /// it serves.
     ///
     /// # Errors
     ///
@@ -83,8 +83,8 @@ impl LiveCluster {
         self.minor_version
     }
 
-    /// What the API server compiles expressions for, where that version is known: else the
-    /// oldest or the newest that is, and the newest where it does not say its version.
+    /// The version of CEL that the API server has. If that is older or newer than all that are known exactly, the
+    /// oldest or the newest of these; the newest if the API server does not report its version.
     #[must_use]
     pub fn cel_version(&self) -> Version {
         let [oldest, .., newest] = Version::EXACT;
@@ -109,7 +109,7 @@ impl LiveCluster {
     ///
     /// # Errors
     ///
-    /// It does not say.
+    /// The API server does not answer, or names no user.
     pub fn user(&self) -> Result<(String, Vec<String>), LiveError> {
         #[derive(serde::Deserialize)]
         struct UserInfo {
@@ -130,7 +130,7 @@ impl LiveCluster {
         Ok((user.username, user.groups))
     }
 
-    /// A Secret; `None`: there is none.
+    /// A Secret; `None` if it does not exist.
     ///
     /// # Errors
     ///
@@ -140,14 +140,14 @@ impl LiveCluster {
         self.runtime.block_on(self.access.object(&path))
     }
 
-    /// What is served, each resource in every version, the preferred one first.
+    /// The served resources, each in every version, with the preferred version first.
     #[must_use]
     pub fn resources(&self) -> &[ServedResource] {
         &self.resources
     }
 
-    /// Passes on each page of the objects of `resource`, which say their apiVersion and kind.
-    /// A list that changes while it is read may have an object of neither before nor after.
+    /// Passes each page of the objects of `resource` to `take`, with apiVersion and kind. If objects change while
+    /// they are listed, the pages need not be a consistent snapshot.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl LiveCluster {
         }
     }
 
-    /// Every object of a kind; none where it is not served.
+    /// Every object of a kind; none if the kind is not served.
     ///
     /// # Errors
     ///
@@ -194,8 +194,8 @@ impl LiveCluster {
         Ok(objects)
     }
 
-    /// Writes `object`, which says what it is, as it is to be; who wrote it otherwise is
-    /// overruled. The answer is the object as it is now.
+    /// Applies `object` (server-side apply), and takes over fields that other field managers own. Returns the
+    /// object as it is then.
     ///
     /// # Errors
     ///
@@ -207,7 +207,7 @@ impl LiveCluster {
         written.map_err(|error| error.writing(served))
     }
 
-    /// The object that has the type and the name of `object`, as it is now; `None`: there is none.
+    /// The object with the type and the name of `object`, as it is now; `None` if it does not exist.
     ///
     /// # Errors
     ///
@@ -217,7 +217,7 @@ impl LiveCluster {
         self.runtime.block_on(self.access.object(&path))
     }
 
-    /// What an object is, and its path.
+    /// The resource of an object, and the path of the object.
     fn place_of(&self, object: &Value) -> Result<(&ServedResource, String), LiveError> {
         let text = |pointer: &str| {
             object
@@ -241,7 +241,7 @@ impl LiveCluster {
         ))
     }
 
-    /// Deletes the object; that there is none is no error.
+    /// Deletes the object. It is no error if it does not exist.
     ///
     /// # Errors
     ///
@@ -257,14 +257,14 @@ impl LiveCluster {
     }
 }
 
-/// Where AccessRequests are.
+/// The path of AccessRequests.
 const ACCESS_REQUESTS: &str = "/apis/portcullis.dev/v1alpha1/accessrequests";
 
-/// How often a change is tried where somebody else writes at the same time.
+/// How often a change is attempted while others write the object at the same time.
 const MAX_ATTEMPTS: usize = 5;
 
 impl LiveCluster {
-    /// Creates an AccessRequest; as the API server has it then.
+    /// Creates an AccessRequest, and returns it as the API server stored it.
     ///
     /// # Errors
     ///
@@ -274,12 +274,12 @@ impl LiveCluster {
         created.map_err(|error| error.doing("create an AccessRequest"))
     }
 
-    /// Merges what `change` makes of the AccessRequest `name` into it, and of what it has become meanwhile
-    /// where somebody else writes it at the same time; `verb` is for messages. As the API server has it then.
+    /// Merges the status that `change` returns into the AccessRequest `name`, and returns the result. If somebody
+    /// else changes the object at the same time, reads it again and retries. `verb` is for messages.
     ///
     /// # Errors
     ///
-    /// There is none, or the API server refuses the change.
+    /// There is no such AccessRequest, or the API server refuses the change.
     pub fn change_access_request(
         &self,
         (verb, name): (&str, &str),
@@ -308,7 +308,7 @@ impl LiveCluster {
     }
 }
 
-/// The item of a list with its type, which lists leave out.
+/// An item of a list with its apiVersion and kind, which lists leave out.
 fn typed(item: Value, resource: &ServedResource) -> Value {
     let Value::Object(fields) = item else { return item };
     let mut object = Map::new();
@@ -320,19 +320,19 @@ fn typed(item: Value, resource: &ServedResource) -> Value {
             .filter(|(name, _)| name != "apiVersion" && name != "kind"),
     );
     if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
-        // Who wrote which field is of no interest, and often half of the object.
+        // These are not needed, and often half of the object.
         metadata.remove("managedFields");
     }
     Value::Object(object)
 }
 
-/// What is read.
+/// The policies of a cluster, as they were read.
 pub struct LivePolicies {
     /// The objects without fault.
     pub objects: Vec<Arc<ValidatedObject>>,
-    /// What is wrong with the others, which count as absent.
+    /// The faults of the others, which count as absent.
     pub faults: Faults,
-    /// The custom resources without namespace.
+    /// The resources that are not namespaced.
     pub cluster_scoped: ClusterScoped,
 }
 
@@ -348,7 +348,7 @@ pub enum LivePurpose {
 }
 
 impl LiveCluster {
-    /// The policies for `purpose`, with Namespaces, as those of `cluster`.
+    /// The policies for `purpose`, and the Namespaces, as objects of the cluster `cluster`.
     ///
     /// # Errors
     ///
@@ -359,7 +359,7 @@ impl LiveCluster {
         self.policies_of(cluster, needed, |_, _| true)
     }
 
-    /// Those of `kinds` that are wanted.
+    /// The objects of `kinds` that are wanted.
     fn policies_of(
         &self,
         cluster: &str,
@@ -398,7 +398,7 @@ impl LiveCluster {
                 Ok::<_, LiveError>(())
             });
             match listed {
-                // Who may see policies need not see who asks for access.
+                // A user who may list policies need not have the permission to list AccessRequests.
                 Err(error) if kind.role == WatchPurpose::AccessRequest => {
                     let place = Place::of_file(Path::new(&format!("cluster {cluster}")));
                     found
@@ -411,8 +411,8 @@ impl LiveCluster {
         Ok(found)
     }
 
-    /// What a gateway takes that watches this cluster as `entry` says: admission policies, webhook
-    /// configurations and exceptions only where it selects and accepts them.
+    /// The policies that a gateway takes if it watches this cluster with the settings of `entry`: admission
+    /// policies, webhook configurations and exceptions only if it selects and accepts them.
     ///
     /// # Errors
     ///
@@ -436,7 +436,7 @@ impl LiveCluster {
         })
     }
 
-    /// In the best version that is taken.
+    /// The resource of a kind, in the best version that is supported.
     fn served(&self, kind: &WatchedKind) -> Option<&ServedResource> {
         kind.versions.iter().find_map(|version| {
             let api_version = kind.api_version(version);

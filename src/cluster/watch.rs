@@ -25,30 +25,30 @@ use super::weight::LeftOutReason;
 /// How long a list may take, from its first page to its last.
 pub(crate) const MAX_LIST_TIME: Duration = Duration::from_secs(300);
 
-/// After so long a kind is listed again, whatever its watch says.
+/// How long a list is good for: then the kind is listed again, even if its watch works.
 const RELIST_INTERVAL: Duration = Duration::from_secs(30 * 60);
 
-/// How long a kind is left alone that the API server does not serve.
+/// How long to wait before looking again for a kind that the API server does not serve.
 const ABSENT_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// How long a kind is left alone whose list is not believed.
+/// How long to wait before listing a kind again whose list is not believed.
 const UNCONFIRMED_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// After so long a kind is listed again of which a list lacked objects that are known: they may
-/// be there again, or have changed meanwhile.
+/// How long to wait before listing a kind again whose list lacked known objects: they may be there again, or have
+/// changed meanwhile.
 const DOUBTED_RELIST_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often it is looked whether there is room for what was left out.
+/// How often to check whether there is room for objects that were left out.
 pub(crate) const LEFT_OUT_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long a kind is left alone that may not be listed, where everything holds without it.
+/// How long to wait before listing an optional kind again that the gateway may not list.
 const FORBIDDEN_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Follows one kind for as long as it is polled.
 pub(crate) struct Watch {
     pub(crate) kind: WatchedKind,
     pub(crate) reach: Arc<ApiServerConnection>,
-    /// Restricts what is selected.
+    /// The label selector of the kinds that are [selected](WatchPurpose::Selected).
     pub(crate) labels: Option<String>,
     pub(crate) store: Arc<Store>,
     pub(crate) reporter: Reporter,
@@ -61,12 +61,13 @@ pub(crate) struct Watch {
 /// A list whose objects are in force.
 struct TakenList {
     version: String,
-    /// After so long the kind is listed again.
+    /// How long until the kind is listed again.
     holds_for: Duration,
 }
 
-/// For whose left-out objects a kind was listed of late, how often and when last. Who fills a part and empties it
-/// again has the kind listed less and less often, and nobody else has to wait for that.
+/// How often, and when last, a kind was listed again for the left-out objects of each share of the memory. The
+/// wait doubles with each list, so that a user who fills a share and empties it again causes fewer and fewer
+/// lists, while other shares do not have to wait.
 #[derive(Debug, Default)]
 struct LeftOutRetries(BTreeMap<RoomShare, (u32, Timer)>);
 
@@ -77,18 +78,19 @@ struct WatchHistory {
     retries: LeftOutRetries,
 }
 
-/// Why a watch does not go on from where it is.
+/// How a watch ended without an error.
 enum WatchEnd {
-    /// It is to be listed again.
+    /// The kind has to be listed again.
     Relist,
-    /// It ended by itself, and goes on from the last version.
+    /// The watch ended normally, and resumes from the last version.
     Resume,
 }
 
 // === impl LeftOutRetries ===
 
 impl LeftOutRetries {
-    /// Whether to list the kind `now`, where objects of `shares` have room; if so, that is noted.
+    /// Whether to list the kind at `now`, because objects of `shares` have room; if so, counts that for these
+    /// shares.
     fn is_due(&mut self, shares: &BTreeSet<RoomShare>, period: Duration, now: Timer) -> bool {
         let since = |last: Timer| now.saturating_duration_since(last);
         self.0.retain(|_, (_, last)| since(*last) < RELIST_INTERVAL);
@@ -122,7 +124,7 @@ impl Watch {
         }
     }
 
-    /// Lists the kind, and watches it until it is to be listed again.
+    /// Lists the kind, and watches it until it has to be listed again.
     async fn list_and_watch(&self, history: &mut WatchHistory) -> Result<(), ApiError> {
         let served = {
             let _alone = self.reach.turn().await;
@@ -139,13 +141,13 @@ impl Watch {
                 sleep(UNCONFIRMED_RETRY_DELAY).await;
                 Ok(())
             }
-            // What was served a moment ago is not any more.
+            // The kind was served a moment ago, and is no longer.
             Err(error) if error.is(404) => self.not_served().await,
             Err(error) => Err(error),
         }
     }
 
-    /// The kind is not served, or something says so.
+    /// Handles the answer that the kind is not served, which is only believed if there is evidence for it.
     async fn not_served(&self) -> Result<(), ApiError> {
         if self.store.is_absent(&self.kind) {
             sleep(ABSENT_RETRY_DELAY).await;
@@ -168,7 +170,7 @@ impl Watch {
         Ok(())
     }
 
-    /// The list that was taken; `None` where it is not believed.
+    /// Lists the kind; `None` if the list is not believed.
     async fn list(&self, served: &ServedKind) -> Result<Option<TakenList>, ApiError> {
         let (mut listing, mut from) = (self.store.begin_list(&self.kind), String::new());
         let (server, max_bytes) = (self.reach.server(), self.kind.max_written_bytes());
@@ -221,7 +223,7 @@ impl Watch {
         })
     }
 
-    /// Why who answered is no API server, where that matters.
+    /// Why the answer was not given by an API server, if the list is empty although objects are known.
     async fn no_server(&self, listing: &Listing) -> Result<Option<String>, ApiError> {
         if listing.objects > 0 || !self.store.has_any(&self.kind) {
             return Ok(None);
@@ -229,7 +231,8 @@ impl Watch {
         evidence::no_server(self.reach.server()).await
     }
 
-    /// Runs `take`, which may compile expressions, where no other cluster waits for it.
+    /// Runs `take`. If the kind has expressions, which take long to compile, waits for the cluster's turn, so that
+    /// other clusters do not have to wait.
     async fn in_turn<T>(&self, take: impl FnOnce() -> T) -> T {
         if !self.kind.has_expressions() {
             return take();
@@ -267,7 +270,7 @@ impl Watch {
         labels.filter(|_| self.kind.role == WatchPurpose::Selected)
     }
 
-    /// Watches what comes after a list, until the kind is to be listed again.
+    /// Watches for changes after a list, until the kind has to be listed again.
     async fn watch(
         &self,
         served: &ServedKind,
@@ -294,7 +297,7 @@ impl Watch {
                 Ok(WatchEnd::Resume) => {}
                 Ok(WatchEnd::Relist) => break,
                 Err(ApiError::Refused(refusal)) if refusal.ends_watch() => break,
-                // What breaks off can go on; what cannot be read would come again.
+                // A watch that broke off can be resumed; an event that cannot be read would be sent again.
                 Err(error) if !error.is_answer() => self.failed(&error, &mut history.failures).await,
                 Err(error) => return Err(error),
             }
@@ -308,8 +311,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Takes events until the watch ends, or it is `end`. However many come, it is looked for room
-    /// in time.
+    /// Takes events until the watch ends, or until `end`. However many arrive, room for left-out objects is
+    /// checked for in time.
     async fn take_events(
         &self,
         served: &ServedKind,
@@ -345,7 +348,7 @@ impl Watch {
                 WatchEvent::Deleted(object) => {
                     self.check_version(&object.head.resource_version)?;
                     if comparable(&object.head.resource_version).is_none() {
-                        // Perhaps it went long ago, and is there again: a list says so.
+                        // The object may have been deleted long ago and created again: a list tells.
                         return Ok(WatchEnd::Relist);
                     }
                     *version = object.head.resource_version;
@@ -364,7 +367,7 @@ impl Watch {
         }
     }
 
-    /// What is older than what is known is not believed, nor what may be.
+    /// Rejects a version that is, or may be, older than what is known.
     fn check_version(&self, version: &str) -> Result<(), ApiError> {
         if self.store.is_newer(&self.kind, comparable(version)) {
             return Ok(());
@@ -388,7 +391,7 @@ impl Watch {
         }
     }
 
-    /// Something is absent, and that is not believed.
+    /// Logs that an absence is not believed.
     fn doubted(&self, doubt: &str) {
         let (kind, cluster) = (&self.kind, &**self.reporter.cluster());
         if self.reporter.is_news(&kind.to_string(), doubt, Instant::now()) {
@@ -400,7 +403,7 @@ impl Watch {
         }
     }
 
-    /// The API server does not let the kind be listed or watched.
+    /// Handles a 403: the gateway may not list or watch the kind.
     async fn refused(&self, error: &ApiError, failures: &mut RecentFailures) {
         let is_registration = self.kind.role == WatchPurpose::Registration;
         self.changed(self.store.refused(&self.kind) | is_registration);

@@ -25,49 +25,49 @@ use super::rotation::Digest;
 use super::webhook_token::Attestation;
 use crate::config::Jwt;
 
-/// What the tokens of all issuers prove.
+/// Checks the tokens of all issuers, and caches the results.
 #[derive(Debug, Clone)]
 pub(crate) struct Tokens {
     issuers: Vec<Issuer>,
-    /// Tokens that prove something, and those that do not: apart, so that nobody
-    /// who makes up tokens can push out good ones.
+    /// The results for tokens that are valid for an entry, and for all others: in separate caches, so that made-up
+    /// tokens cannot evict valid ones.
     good: Cache<Digest, Arc<CheckedToken>>,
     bad: Cache<Digest, Arc<CheckedToken>>,
 }
 
-/// The tokens that one entry means.
+/// An entry of the configuration, and the keys of its issuer.
 #[derive(Debug, Clone)]
 pub(crate) struct Issuer {
     /// The entry's position.
     pub(crate) entry: usize,
-    /// Whether only tokens bound to a webhook configuration are meant.
+    /// Whether only tokens bound to a webhook configuration are accepted.
     pub(crate) is_of_webhooks: bool,
     pub(crate) rules: Jwt,
     pub(crate) keys: IssuerKeys,
 }
 
-/// What was found of a token.
+/// The result of checking a token.
 #[derive(Debug)]
 pub(crate) struct CheckedToken {
     pub(crate) proofs: Vec<Proof>,
     /// If there is no proof, why.
     pub(crate) fault: TokenFault,
-    /// When a check would find the same; at most [`MAX_TOKEN_CACHE_TIME`] long.
+    /// The time in which a check would have the same result; at most [`MAX_TOKEN_CACHE_TIME`] long.
     window: ValidityWindow,
 }
 
-/// The claims of a token that met an entry, or why it does not, with the span
-/// of time in which that holds according to the token's own times.
+/// The claims of a token that an entry accepts, or why it does not, and the time in which that holds according to
+/// the token's own `nbf` and `exp`.
 type ClaimsOutcome = (Result<Map<String, Value>, TokenFault>, ValidityWindow);
 
 /// Longer tokens are rejected unread.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-/// How long a token is not checked again. A key that is taken away counts at
-/// once: with its file the whole authenticator changes, and this memory with it.
+/// How long the result for a token is cached. A key that is removed is not accepted from then on: with its file
+/// the whole authenticator is replaced, and this cache with it.
 const MAX_TOKEN_CACHE_TIME: Duration = Duration::from_secs(10);
 
-/// How many tokens of each sort are remembered.
+/// How many results each cache has.
 const MAX_CACHED_TOKENS: u64 = 1024;
 
 // === impl Tokens ===
@@ -92,8 +92,8 @@ impl Tokens {
         self.issuers.is_empty()
     }
 
-    /// The same, with these keys of the issuers whose entries name no file; `None` is none. Nothing is
-    /// remembered: a key that is gone counts no more.
+    /// The same issuers, of which those without a file of keys have the `published` ones; `None` is no key. The
+    /// caches start empty, so that a key that is gone is no longer accepted.
     pub(crate) fn with_keys(&self, published: impl Fn(&Issuer) -> Option<IssuerKeys>) -> Self {
         let with_keys = |issuer: &Issuer| match issuer.rules.jwks {
             Some(_) => issuer.clone(),
@@ -105,8 +105,8 @@ impl Tokens {
         Self::new(self.issuers.iter().map(with_keys).collect())
     }
 
-    /// What `token` proves at `now`. `None` where it has not the form of a
-    /// signed token, or there are no issuers.
+    /// What `token` proves at `now`; `None` if it does not have the form of a signed token, or there are no
+    /// issuers.
     pub(crate) fn check(&self, token: &[u8], digest: Digest, now: SystemTime) -> Option<Arc<CheckedToken>> {
         if self.issuers.is_empty() || token.iter().filter(|byte| **byte == b'.').count() != 2 {
             return None;
@@ -125,7 +125,7 @@ impl Tokens {
         Some(checked)
     }
 
-    /// How many tokens are remembered.
+    /// How many results are cached.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> u64 {
         self.good.run_pending_tasks();
@@ -165,12 +165,12 @@ impl Tokens {
     }
 }
 
-/// What a token says of itself: as yet anybody may have written it.
+/// The claims of a token that is not verified yet: anybody may have written them.
 #[derive(Deserialize)]
 struct UnverifiedClaims<'t> {
     #[serde(borrow)]
     iss: Cow<'t, str>,
-    /// Read for the log alone, so that a wrong one is no fault of its own.
+    /// Only read for the log, so that an invalid one is not a fault.
     #[serde(default)]
     sub: Value,
 }
@@ -209,7 +209,7 @@ fn payload(token: &[u8]) -> Result<Vec<u8>, TokenFault> {
 // === impl Issuer ===
 
 impl Issuer {
-    /// What a token with these claims proves, which meets the entry otherwise.
+    /// What a token with these claims proves, if it meets the entry in all other respects.
     fn proof(&self, claims: &Map<String, Value>) -> Result<Proof, TokenFault> {
         let subject = claims
             .get("sub")
@@ -261,7 +261,7 @@ impl Issuer {
         (self.check_claims(claims), window)
     }
 
-    /// The claims of a token that the issuer did sign, for one of the audiences.
+    /// The claims of a token, after checking that it is signed by the issuer, for one of the audiences.
     fn verified(&self, token: &[u8], header: &Header) -> Result<Map<String, Value>, TokenFault> {
         let key = self.keys.find(header.kid.as_deref(), header.alg)?;
         let mut rules = Validation::new(header.alg);
@@ -296,7 +296,7 @@ impl Issuer {
     }
 }
 
-/// Whether `claim` holds what is `wanted` of it, as [`Jwt::claims`] has it.
+/// Whether `claim` is what is `wanted`, by the rules of [`Jwt::claims`].
 fn holds(wanted: &Value, claim: &Value) -> bool {
     match wanted {
         Value::Array(values) => values.iter().any(|wanted| holds(wanted, claim)),
@@ -310,8 +310,8 @@ fn holds(wanted: &Value, claim: &Value) -> bool {
     }
 }
 
-/// From `nbf` to `exp`, and the leeway on both sides. Without `exp` a token
-/// would be good for ever: that is none.
+/// From `nbf` to `exp`, with the leeway on both sides. A token without `exp` would be valid for ever, and is
+/// rejected.
 fn validity(claims: &Map<String, Value>, leeway: Duration) -> Result<ValidityWindow, TokenFault> {
     let time = |name| {
         claims
@@ -344,7 +344,7 @@ fn numeric_date(value: &Value) -> Option<SystemTime> {
 /// No credential is longer: a service account's token has some 1,500 bytes.
 pub(crate) const MAX_CREDENTIAL_BYTES: usize = 32 * 1024;
 
-/// What the header holds.
+/// The credential in the header.
 #[derive(PartialEq, Eq)]
 pub(crate) enum AuthorizationHeader<'h> {
     /// A token.
@@ -356,9 +356,8 @@ pub(crate) enum AuthorizationHeader<'h> {
 /// What is wrong with a header, and with which sort of credential.
 pub(crate) type Complaint = (AuthenticationMethod, CredentialFault);
 
-/// Reads the header's value: a scheme, whose case does not matter, and a
-/// credential. White space around the two means nothing, within the credential
-/// it is an error.
+/// Parses the value of the header: a scheme, whose case does not matter, and a credential. White space around the
+/// two is ignored; within the credential it is an error.
 pub(crate) fn parse(header: &[u8]) -> Result<AuthorizationHeader<'_>, Complaint> {
     let header = header.trim_ascii();
     if header.is_empty() {

@@ -37,7 +37,7 @@ use crate::config::{SpoolBounds, Tracing};
 use backlog::{Backlog, MAX_PENDING_BYTES, MAX_SEGMENT_AGE_AWAY, MIN_RETRY_DELAY, Spool, lock};
 use portcullis_policy::model::cut;
 
-/// From so many bytes on, a segment is closed.
+/// A segment is closed once it has so many bytes.
 const SEGMENT_BYTES: usize = 512 << 10;
 /// How long a segment waits for more lines.
 const MAX_SEGMENT_AGE: Duration = Duration::from_secs(1);
@@ -60,14 +60,14 @@ pub struct LogRecords {
     dropped: IntCounter,
 }
 
-/// Gathers lines into segments.
+/// Collects lines into segments.
 struct SegmentWriter {
     backlog: Arc<Backlog>,
     lines: Vec<u8>,
     count: u64,
     /// When the first of them was added.
     begun: Instant,
-    /// The last segment could not be written: logged once.
+    /// Whether the last segment could not be written: that is logged once.
     is_failing: bool,
 }
 
@@ -77,13 +77,13 @@ struct Sender {
     runtime: Runtime,
     /// The collector that was connected to last.
     client: Option<(Arc<str>, LogsServiceClient<Channel>)>,
-    /// The collector rejected what it was sent last: logged once.
+    /// Whether the collector rejected what it was sent last: that is logged once.
     is_rejected: bool,
 }
 
-/// Why lines were not taken.
+/// Why the collector did not accept lines.
 enum SendError {
-    /// The collector may take them later.
+    /// The collector may accept them later.
     Away(String),
     /// It never will.
     Rejected(String),
@@ -102,12 +102,12 @@ impl LogRecords {
         }
     }
 
-    /// Sends as `tracing` says from now on, or no more. What waits in memory is still sent once, what
-    /// waits in a spool stays there.
+    /// Applies the settings of `tracing` from now on; `None` ends sending. Lines that wait in memory are still
+    /// sent once; those that wait in a spool stay there.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made or read, or no thread be started. Nothing is sent then.
+    /// The folder cannot be created or read, or a thread cannot be started. Nothing is sent then.
     pub fn follow(&self, tracing: Option<&Tracing>) -> io::Result<()> {
         let tracing = tracing.filter(|tracing| tracing.logs);
         if let Some(tracing) = tracing {
@@ -149,7 +149,7 @@ impl LogRecords {
         });
     }
 
-    /// Waits until every line so far is sent or in the spool, `limit` at most. Whether it is.
+    /// Waits until every line so far is sent or in the spool, for `limit` at most. Returns whether that is so.
     #[must_use]
     pub fn flush(&self, limit: Duration) -> bool {
         self.queue.flush(limit)
@@ -197,7 +197,7 @@ impl SegmentWriter {
 }
 
 impl BatchWriter<Vec<u8>> for SegmentWriter {
-    /// What is lost later counts itself.
+    /// Returns 0: lines that are lost later are counted where they are dropped.
     fn write(&mut self, batch: &mut Vec<u8>, items: u64) -> u64 {
         if self.lines.is_empty() {
             self.begun = Instant::now();
@@ -265,8 +265,8 @@ impl Sender {
         }
     }
 
-    /// Sends lines until the collector has taken or rejected them. Whether it has; without, the gateway
-    /// ends, and lines that are in no file are counted as dropped.
+    /// Sends lines until the collector has accepted or rejected them, and returns `true`; `false` if sending ends
+    /// before that. Lines that are in no file then count as dropped.
     fn send_until_taken(&mut self, lines: &[u8]) -> bool {
         let mut delay = MIN_RETRY_DELAY;
         loop {
@@ -303,7 +303,7 @@ impl Sender {
         }
     }
 
-    /// How many records were rejected.
+    /// Sends lines once, and returns how many records the collector rejected.
     fn send(&mut self, endpoint: &Arc<str>, lines: &[u8]) -> Result<u64, SendError> {
         let request = request(lines, SystemTime::now());
         // Connecting begins when something is sent, on the runtime.
@@ -355,7 +355,7 @@ impl From<&Status> for SendError {
             | Code::Unavailable
             | Code::DataLoss
             | Code::ResourceExhausted => Self::Away(text),
-            // What a proxy or a service that is no collector answers: it may be replaced by one.
+            // The answers of a proxy, or of a service that is not a collector: a collector may replace it.
             Code::Unimplemented | Code::Unauthenticated | Code::PermissionDenied | Code::Unknown => {
                 Self::Away(text)
             }
@@ -364,7 +364,7 @@ impl From<&Status> for SendError {
     }
 }
 
-/// The lines of a segment, as many together as are sent at once.
+/// Splits the lines of a segment into parts that are sent in one request each.
 fn requests(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = lines;
     std::iter::from_fn(move || {
@@ -391,7 +391,7 @@ fn count(lines: &[u8]) -> u64 {
         .count() as u64
 }
 
-/// What of a line becomes attributes of its record.
+/// The members of a line that become attributes of its record.
 #[derive(Deserialize)]
 struct LineHead<'l> {
     #[serde(borrow)]

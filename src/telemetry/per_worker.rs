@@ -1,4 +1,4 @@
-//! What each worker has for itself, so that no two cores write the same cache line for a review.
+//! Data of each worker, so that no two cores write the same cache line for a review.
 //!
 //! ```text
 //! worker 1 ── own() ──▶ [ place 1 ]   a cache line or more, which this thread alone writes
@@ -23,7 +23,7 @@ use prometheus::IntCounter;
 static WORKERS: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, usize::from));
 
 thread_local! {
-    /// The number of the worker that this thread is, from 1 on; 0: it is none.
+    /// The number of the worker that this thread is, from 1; 0 if it is not a worker.
     static PLACE: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn worker_count() -> usize {
     *WORKERS
 }
 
-/// This thread is the worker with this number, from 0 on.
+/// Makes this thread the worker with this number, from 0.
 pub(crate) fn become_worker(number: usize) {
     PLACE.set(number + 1);
 }
@@ -52,7 +52,7 @@ pub(crate) struct PerWorker<T> {
 // === impl PerWorker ===
 
 impl<T> PerWorker<T> {
-    /// Each is what `make` makes.
+    /// Calls `make` for each worker, and once for all other threads.
     pub(crate) fn new(make: impl Fn() -> T) -> Self {
         Self {
             others: CacheAligned(make()),
@@ -60,14 +60,14 @@ impl<T> PerWorker<T> {
         }
     }
 
-    /// That of this thread.
+    /// The value of the current thread.
     pub(crate) fn own(&self) -> &T {
         let worker = PLACE.get().checked_sub(1);
         let own = worker.and_then(|number| self.workers.get(number));
         &own.unwrap_or(&self.others).0
     }
 
-    /// Those of all threads.
+    /// The values of all threads.
     pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
         [&self.others]
             .into_iter()
@@ -75,7 +75,7 @@ impl<T> PerWorker<T> {
             .map(|place| &place.0)
     }
 
-    /// How many there are.
+    /// The number of values.
     pub(crate) fn len(&self) -> usize {
         1 + self.workers.len()
     }
@@ -87,7 +87,8 @@ impl<T: Default> Default for PerWorker<T> {
     }
 }
 
-/// A reference to a `T` whose clones are counted apart from those of other workers.
+/// A reference to a `T` with a reference count of its own, so that cloning it does not write what other workers
+/// write.
 pub(crate) struct WorkerRef<T>(Arc<CacheAligned<Arc<T>>>);
 
 /// A [`WorkerRef`] for each worker to the same `T`.
@@ -100,7 +101,7 @@ pub(crate) struct WorkerRefs<T> {
 // === impl WorkerRef ===
 
 impl<T> WorkerRef<T> {
-    /// A reference whose clones are counted at one place, whoever makes them.
+    /// A reference whose clones share one count, on every thread.
     pub(crate) fn new(shared: Arc<T>) -> Self {
         Self(Arc::new(CacheAligned(shared)))
     }
@@ -136,7 +137,7 @@ impl<T> WorkerRefs<T> {
         }
     }
 
-    /// What all refer to.
+    /// The value that all of them refer to.
     pub(crate) const fn shared(&self) -> &Arc<T> {
         &self.shared
     }
@@ -153,11 +154,11 @@ impl<T: Default> Default for WorkerRefs<T> {
     }
 }
 
-/// Goes up and down; the threads that do either need not be the same.
+/// A gauge that one thread may increment and another may decrement.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerGauge(WorkerRefs<PerWorker<AtomicI64>>);
 
-/// One of what a [`WorkerGauge`] counts, until this is dropped.
+/// One increment of a [`WorkerGauge`], which is taken back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Gauged(WorkerRef<PerWorker<AtomicI64>>);
 
@@ -171,7 +172,7 @@ impl WorkerGauge {
         gauged
     }
 
-    /// How many there are.
+    /// The current value.
     pub(crate) fn get(&self) -> i64 {
         let places = self.0.shared().all();
         places.map(|place| place.load(Ordering::Relaxed)).sum()
@@ -193,7 +194,7 @@ struct CountLine([AtomicU64; COUNTS_PER_LINE]);
 
 const COUNTS_PER_LINE: usize = 8;
 
-/// Counters by number, which only grow. A worker has memory for them from its first count on.
+/// Counters by number, which only grow. The counters of a worker are allocated at its first count.
 #[derive(Debug)]
 pub(crate) struct WorkerCounts {
     length: usize,
@@ -203,7 +204,7 @@ pub(crate) struct WorkerCounts {
 // === impl WorkerCounts ===
 
 impl WorkerCounts {
-    /// So many counters.
+    /// Makes `length` counters.
     pub(crate) fn new(length: usize) -> Self {
         Self {
             length,
@@ -248,7 +249,7 @@ pub(crate) struct WorkerSeries {
 // === impl WorkerSeries ===
 
 impl WorkerSeries {
-    /// The counter with each number is counted in the series at that place.
+    /// The counter with number `n` is reported by `series[n]`.
     pub(crate) fn new(series: Vec<IntCounter>) -> Self {
         Self {
             counts: WorkerCounts::new(series.len()),
@@ -267,7 +268,7 @@ impl WorkerSeries {
         self.counts.sums()
     }
 
-    /// Has each series say what was counted.
+    /// Brings each series up to date.
     pub(crate) fn gather(&self) {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = self.counts.sums();

@@ -14,13 +14,13 @@ use super::table::FORMAT_VERSION;
 use crate::config::files;
 use portcullis_policy::explain::logged::{LoggedAttributes, LoggedDecision, LoggedObject, LoggedSelector};
 
-/// The longest line that is read. The gateway writes none of a tenth of this.
+/// The longest line that is read. The gateway writes no line that is even a tenth as long.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// What equal rows are gathered in, in bytes, until they are handed on.
+/// How many bytes of distinct rows are gathered for merging before they are passed on.
 const MAX_MERGED_BYTES: usize = 256 << 20;
 
-/// What a row takes there besides its text.
+/// The memory of a gathered row in addition to its text, in bytes.
 const ROW_BYTES: usize = 128;
 
 /// Where the answer of a row begins.
@@ -29,7 +29,7 @@ const ANSWER: &[u8] = b",\"decision\":\"";
 /// Where the counts of a row begin.
 const COUNTS: &[u8] = b",\"count\":";
 
-/// A row of a file, or of several: a question, its answer, and how often that was.
+/// A row of one or more files: a question, its answer, and how often that occurred.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UsageRow<'l> {
@@ -65,15 +65,15 @@ pub struct UsageRow<'l> {
     /// What decided.
     #[serde(borrow)]
     pub cause: Option<LoggedObject<'l>>,
-    /// What would have decided otherwise.
+    /// The policies that would have decided otherwise.
     #[serde(borrow)]
     pub shadow: Vec<LoggedObject<'l>>,
-    /// What excused from denials.
+    /// The exceptions from denials.
     #[serde(borrow)]
     pub exceptions: Vec<LoggedObject<'l>>,
     /// Whether texts were cut.
     pub truncated: bool,
-    /// How often it was.
+    /// How often it occurred.
     pub count: u64,
     /// The first time, RFC 3339.
     #[serde(borrow)]
@@ -83,7 +83,7 @@ pub struct UsageRow<'l> {
     pub last: Cow<'l, str>,
 }
 
-/// Where a row stands first.
+/// Where a row occurs first.
 #[derive(Debug, Clone, Copy)]
 pub struct RowPlace<'f> {
     /// The file.
@@ -99,15 +99,15 @@ pub enum UsageError {
     /// A file or folder cannot be read.
     #[error("{source}")]
     Unreadable {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A folder has none.
+    /// A folder has no file of usage.
     #[error("there is no file of usage in `{}`: name the folder of `usage.folder`", .0.display())]
     Empty(PathBuf),
-    /// A file does not begin as one.
+    /// A file does not begin with the header of a file of usage.
     #[error("`{}` is no file of usage: the first line does not say `portcullisUsage`", .0.display())]
     NoUsage(PathBuf),
     /// A row cannot be read.
@@ -116,32 +116,32 @@ pub enum UsageError {
     /// There are too many different rows.
     #[error("there are too many different questions: name fewer files of usage")]
     TooMany,
-    /// A later version wrote a file.
+    /// A file has a format of a later version.
     #[error(
         "`{}` has format {found} of usage, which is newer than this program, which reads up to {FORMAT_VERSION}: use the version of portcullis that wrote it, or a later one",
         .path.display()
     )]
     Newer {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version of its format.
         found: u64,
     },
 }
 
-/// What takes what is read.
+/// Receives the rows that are read.
 pub trait UsageReader {
-    /// Why it takes no more.
+    /// The error with which the receiver stops the reading.
     type Error: From<UsageError>;
 
-    /// Takes a row. Equal ones come as one, unless there are very many different ones.
+    /// Receives a row. Equal rows are merged into one, unless there are very many different ones.
     ///
     /// # Errors
     ///
-    /// Nothing more is read then.
+    /// An error stops the reading.
     fn row(&mut self, row: UsageRow<'_>, place: RowPlace<'_>) -> Result<(), Self::Error>;
 
-    /// A line says nothing, for a reason.
+    /// Receives the place of a line that cannot be read, and the reason.
     fn broken(&mut self, place: RowPlace<'_>, why: &str);
 }
 
@@ -154,14 +154,14 @@ struct UsageHeader {
     hour: String,
 }
 
-/// How often each question was asked, whatever was answered.
+/// How often each question was asked, no matter what was answered.
 #[derive(Debug)]
 pub struct UsageWeights(MergedRows);
 
 /// How often something was asked, and when.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageWeight {
-    /// How often it was.
+    /// How often it was asked.
     pub count: u64,
     /// The first time, RFC 3339.
     pub first: String,
@@ -169,16 +169,16 @@ pub struct UsageWeight {
     pub last: String,
 }
 
-/// Rows that are equal but for their counts, by their text before these.
+/// Rows that differ only in their counts, by their text before the counts.
 #[derive(Debug, Default)]
 struct MergedRows {
     by_text: HashMap<Box<[u8]>, MergedCounts>,
     bytes: usize,
-    /// Rows are equal whatever the answer is.
+    /// Whether rows that differ only in the answer are merged, too.
     without_answer: bool,
 }
 
-/// Takes nothing but whole rows; the first that is none.
+/// Accepts only rows that can be merged, and keeps the message about the first other one.
 struct BrokenRows(Option<String>);
 
 #[derive(Debug, Clone, Copy)]
@@ -186,19 +186,19 @@ struct MergedCounts {
     count: u64,
     first: WrittenTime,
     last: WrittenTime,
-    /// The place of the first.
+    /// Where the first of the merged rows is: the index of the file, and the line.
     file: usize,
     line: u64,
 }
 
-/// `2026-01-01T00:00:00Z`: earlier ones are less.
+/// A time as it is written, `2026-01-01T00:00:00Z`: comparing the bytes compares the times.
 type WrittenTime = [u8; 20];
 
-/// Reads the files at `paths`, and those in the folders among them. How many those were.
+/// Reads the files at `paths`, and those in the folders among them. Returns the number of files.
 ///
 /// # Errors
 ///
-/// One cannot be read, is no file of usage, or `reader` takes no more.
+/// A file cannot be read or is not a file of usage, or `reader` returns an error.
 pub fn read_usage<R: UsageReader>(paths: &[PathBuf], reader: &mut R) -> Result<usize, R::Error> {
     let files = usage_files(paths)?;
     let mut merged = MergedRows::default();
@@ -246,7 +246,7 @@ impl UsageWeights {
     ///
     /// # Errors
     ///
-    /// One cannot be read, is no file of usage, or has a row that cannot be read.
+    /// A file cannot be read, is not a file of usage, or has a row that cannot be read.
     pub fn read(paths: &[PathBuf]) -> Result<Self, UsageError> {
         let files = usage_files(paths)?;
         let mut merged = MergedRows {
@@ -263,8 +263,8 @@ impl UsageWeights {
         Ok(Self(merged))
     }
 
-    /// How often the question of this text (`question_text`) was asked; `None`: never, or
-    /// it is not known.
+    /// How often the question with this text (`question_text`) was asked; `None` if it was not, or if that is not
+    /// known.
     #[must_use]
     pub fn of(&self, question: &str) -> Option<UsageWeight> {
         let counts = self.0.by_text.get(question.as_bytes())?;
@@ -280,14 +280,14 @@ impl UsageWeights {
 // === impl UsageWeight ===
 
 impl UsageWeight {
-    /// Adds what was asked besides.
+    /// Adds `more` to the count, and extends the span of time by it.
     pub fn add(&mut self, more: Self) {
         self.count = self.count.saturating_add(more.count);
         self.first = std::mem::take(&mut self.first).min(more.first);
         self.last = std::mem::take(&mut self.last).max(more.last);
     }
 
-    /// Adds it to a sum that may have nothing yet.
+    /// Adds `more` to a sum that may still be empty.
     pub fn add_to(sum: &mut Option<Self>, more: Self) {
         match sum {
             Some(sum) => sum.add(more),
@@ -301,7 +301,7 @@ impl UsageWeight {
 impl UsageReader for BrokenRows {
     type Error = UsageError;
 
-    /// A row whose members stand in another order.
+    /// Receives rows whose members are in another order than the gateway writes.
     fn row(&mut self, _: UsageRow<'_>, place: RowPlace<'_>) -> Result<(), UsageError> {
         self.broken(place, "not as the gateway writes it");
         Ok(())
@@ -336,7 +336,8 @@ impl MergedRows {
         Ok(())
     }
 
-    /// Adds a row. One that another program wrote, in another order, is handed on at once.
+    /// Adds a row. A row whose members are in another order, as another program may write it, is passed on at
+    /// once.
     fn add<R: UsageReader>(
         &mut self,
         file: usize,
@@ -354,7 +355,7 @@ impl MergedRows {
             };
         };
         if self.without_answer {
-            // No text has these quotes unescaped.
+            // Within a string, these quotes would be escaped.
             text = memmem::find(text, ANSWER).map_or(text, |end| text.get(..end).unwrap_or(text));
         }
         if let Some(known) = self.by_text.get_mut(text) {
@@ -370,7 +371,7 @@ impl MergedRows {
         Ok(())
     }
 
-    /// Hands on what was merged.
+    /// Passes the merged rows to `reader`, in the order in which they occurred first.
     fn hand_on<R: UsageReader>(&mut self, files: &[PathBuf], reader: &mut R) -> Result<(), R::Error> {
         self.bytes = 0;
         let mut rows: Vec<_> = std::mem::take(&mut self.by_text).into_iter().collect();
@@ -399,11 +400,11 @@ impl MergedRows {
     }
 }
 
-/// Reads those rows of the file at `path` that are `wanted`, as they are; the hour of the file.
+/// Reads the rows of the file at `path` that are `wanted`, without merging them. Returns the hour of the file.
 ///
 /// # Errors
 ///
-/// It cannot be read, is no file of usage, or `reader` takes no more.
+/// The file cannot be read or is not a file of usage, or `reader` returns an error.
 pub(crate) fn read_rows<R: UsageReader>(
     path: &Path,
     reader: &mut R,
@@ -423,7 +424,7 @@ pub(crate) fn read_rows<R: UsageReader>(
     })
 }
 
-/// Calls `each` with each row of the file at `path`; the hour of the file.
+/// Calls `each` with each row of the file at `path`, and returns the hour of the file.
 fn each_line<R: UsageReader>(
     path: &Path,
     reader: &mut R,
@@ -468,8 +469,8 @@ fn header(path: &Path, line: &[u8]) -> Result<UsageHeader, UsageError> {
     }
 }
 
-/// The text of a row before its counts, and these; `None` where they do not stand last, as the
-/// gateway writes them.
+/// Splits a row into the text before its counts, and the counts. `None` if the counts are not at the end, where
+/// the gateway writes them.
 fn split(line: &[u8]) -> Option<(&[u8], MergedCounts)> {
     let (text, counts) = line.split_at_checked(memmem::rfind(line, COUNTS)?)?;
     let counts = counts.strip_prefix(COUNTS)?.strip_suffix(b"}\n")?;
@@ -488,7 +489,7 @@ fn split(line: &[u8]) -> Option<(&[u8], MergedCounts)> {
     Some((text, counts))
 }
 
-/// `time`, if it is of the one form that can be compared as text.
+/// `time`, if it has the one format in which times can be compared as text.
 fn timestamp(time: &WrittenTime) -> Option<WrittenTime> {
     let form = b"0000-00-00T00:00:00Z";
     let fits = |(byte, form): (&u8, &u8)| match form {
@@ -501,7 +502,7 @@ fn timestamp(time: &WrittenTime) -> Option<WrittenTime> {
 // === impl UsageRow ===
 
 impl<'l> UsageRow<'l> {
-    /// The counted part of the line that the decision log has of each of these decisions.
+    /// The row as a line of the decision log: what the lines of all counted decisions have in common.
     #[must_use]
     pub fn into_logged(mut self) -> LoggedDecision<'l> {
         if !self.selectors_digest.is_empty() {

@@ -47,11 +47,10 @@ pub struct Authorizers {
 // === impl Authorizers ===
 
 impl Authorizers {
-    /// Reads the kubeconfigs of `config`'s entries. An entry that is as it was
-    /// in `previous`, credentials included, keeps its connections and its
-    /// answers; those of any other start afresh.
+    /// Reads the kubeconfigs of `config`'s entries. An entry that is the same as in `previous`, credentials
+    /// included, keeps its connections and its cached answers.
     ///
-    /// What is returned is complete only where there is no error among the faults.
+    /// The result is complete only if there is no error among the faults.
     #[must_use]
     pub fn build(config: &Config, files: &dyn Files, previous: Option<&Self>) -> (Self, Faults) {
         let mut faults = Faults::new();
@@ -73,7 +72,7 @@ impl Authorizers {
         &self.files
     }
 
-    /// Whether there is nobody to ask.
+    /// Whether there are no other authorizers.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -84,7 +83,7 @@ impl Authorizers {
         self.entries.iter().map(|entry| entry.name())
     }
 
-    /// Counts requests with these from now on, one for each name.
+    /// Counts requests with these recorders from now on, one for each name.
     pub fn record_to(&self, recorders: Vec<UpstreamRecorder>) {
         for (entry, recorder) in self.entries.iter().zip(recorders) {
             entry.record_to(recorder);
@@ -97,14 +96,14 @@ impl Authorizers {
     }
 }
 
-/// The end of a consultation.
+/// The result of a consultation.
 #[derive(Debug)]
 pub struct ConsultationEnd {
     /// The answer.
     pub authorization: Authorization<'static>,
     /// What went wrong on the way; empty if nothing did.
     pub error: String,
-    /// What each authorizer came to, in the order asked, where that is wanted.
+    /// The opinion of each authorizer, in the order asked, if that is wanted.
     pub opinions: Vec<NamedOpinion>,
 }
 
@@ -122,27 +121,26 @@ pub enum ConsultationStep {
     Ask(Box<PendingQuestion>),
 }
 
-/// A consultation in which somebody must be asked.
+/// A consultation in which an authorizer must be asked.
 #[derive(Debug)]
 pub struct PendingQuestion {
     consultation: Consultation,
     question: AuthorizerQuestion,
-    /// Those whose turn is still to come, and whether it is their turn at all.
+    /// The authorizers that are still to come, in order, and whether each is to be asked.
     ahead: Vec<(Arc<WebhookAuthorizer>, Relevance)>,
 }
 
-/// Takes a place for a call, which is held until the answer arrives even where nobody waits for it
-/// any more; `None` where the limit of calls is reached.
+/// Takes a place for a call, which is held until the answer arrives, even if no request waits for it any more;
+/// `None` if the limit of calls is reached.
 pub type TakePlace<'t> = &'t (dyn Fn() -> Option<CallPlace> + Sync);
 
 // === impl Authorizers ===
 
 impl Authorizers {
-    /// Consults them about the request of `review`, from `cluster`, in so far as that is possible
-    /// without waiting: by matchConditions, which have time until `deadline`, and by answers that
-    /// are good at `now`.
+    /// Consults the authorizers about `attributes`, from `cluster`, as far as that needs no call: with
+    /// matchConditions, which have time until `deadline`, and with cached answers that are valid at `now`.
     ///
-    /// Of `consultation` the opinions are kept that it keeps.
+    /// `consultation` determines which opinions are kept.
     #[must_use]
     pub fn consult(
         &self,
@@ -152,7 +150,7 @@ impl Authorizers {
         deadline: Deadline<'_>,
         now: Instant,
     ) -> ConsultationStep {
-        // Not needed where every one is passed over.
+        // Not computed if every authorizer is skipped.
         let key = LazyCell::new(|| CacheKey::new(cluster, attributes));
         let mut entries = self.entries.iter();
         while let Some(entry) = entries.next() {
@@ -185,15 +183,13 @@ impl Authorizers {
 // === impl PendingQuestion ===
 
 impl PendingQuestion {
-    /// Asks on, until somebody allows or denies. An authorizer whose answer is
-    /// not there in time for `deadline` is decided by its failurePolicy. The end, and what it was
-    /// about.
+    /// Asks the remaining authorizers until one allows or denies. If an answer does not arrive by `deadline`, the
+    /// authorizer's failurePolicy decides. Returns the result, and the attributes of the request.
     ///
     /// # Errors
     ///
-    /// An authorizer was not asked because there is no place for a call, and only its failurePolicy
-    /// would have let the request go on: what it would have denied is not for a full gateway to
-    /// leave undenied.
+    /// An authorizer was not asked because the limit of calls is reached, and its failurePolicy would let the
+    /// request continue: a gateway at its limit must not skip a denial.
     pub async fn ask(
         self,
         deadline: Instant,
@@ -246,7 +242,7 @@ impl ConsultationEnd {
     }
 }
 
-/// The result of one authorizer; an error where it was not asked.
+/// The opinion of one authorizer; an error if it was not asked.
 async fn opinion(
     entry: &Arc<WebhookAuthorizer>,
     question: &AuthorizerQuestion,

@@ -1,12 +1,12 @@
-//! An allocator that counts, and whose own instructions are the same everywhere.
+//! An allocator that counts allocations, and that takes the same number of instructions on every machine.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How much is taken from the system at once.
+/// How many bytes are requested from the system at once.
 const CHUNK: usize = 1 << 30;
 
-/// Hands out one piece after the other and takes none back: the program is short.
+/// A bump allocator that never frees memory: the program runs only briefly.
 pub(crate) struct CountingAllocator {
     allocations: AtomicUsize,
     next: AtomicUsize,
@@ -24,7 +24,7 @@ impl CountingAllocator {
         }
     }
 
-    /// How often memory was asked for so far.
+    /// The number of allocations so far.
     pub(crate) fn count(&self) -> usize {
         self.allocations.load(Ordering::Relaxed)
     }

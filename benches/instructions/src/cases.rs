@@ -1,4 +1,4 @@
-//! What is counted: the steps of an authorization and of an admission, and a load.
+//! The cases whose instructions are counted: the steps of an authorization, admissions, and loading manifests.
 
 #[path = "../../load/workload.rs"]
 mod workload;
@@ -16,13 +16,13 @@ use portcullis_policy::manifest::{self, Manifests, Source};
 use portcullis_policy::model::{Decision, Time};
 use workload::Workload;
 
-/// How many RoleBindings are loaded, one of which grants what is asked.
+/// How many RoleBindings are loaded, one of which allows the request.
 const BINDINGS: usize = 1000;
 
-/// How many AuthorizationPolicies are loaded, none of which says anything to it.
+/// How many AuthorizationPolicies are loaded, none of which applies to the request.
 const POLICIES: usize = 500;
 
-/// One case: does the same each time.
+/// The work of one case, the same each time.
 type Case = Box<dyn FnMut()>;
 
 /// Each case with its name.
@@ -154,7 +154,7 @@ fn bindings() -> String {
     text
 }
 
-/// Policies of which half speak of everybody.
+/// Policies, half of which apply to all users.
 fn policies() -> String {
     let mut text = String::new();
     for index in 0..POLICIES {

@@ -1,8 +1,8 @@
-//! The file of counts, and what may not grow.
+//! The file of recorded counts, and how new counts are compared with it.
 
 use std::fmt;
 
-/// By how much instructions may grow, in hundredths.
+/// By how many percent instructions may grow.
 const MARGIN: u64 = 3;
 
 /// What one case costs.
@@ -13,7 +13,7 @@ pub(crate) struct CaseCount {
     pub(crate) allocations: u64,
 }
 
-/// What all of them cost.
+/// What all cases cost.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CountRecord(pub(crate) Vec<CaseCount>);
 
@@ -42,8 +42,7 @@ impl CountRecord {
         counts.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Each case as the run in the middle counted it; allocations likewise. `runs` have the
-    /// same cases.
+    /// For each case the median of the runs, of instructions and of allocations. `runs` have the same cases.
     pub(crate) fn median(runs: &[Self]) -> Self {
         let middle = |case: usize, number: fn(&CaseCount) -> u64| {
             let mut numbers: Vec<u64> = runs.iter().map(|run| number(&run.0[case])).collect();

@@ -18,17 +18,16 @@ use super::types::Type;
 use crate::cost::CompileBudget;
 use unify::Bindings;
 
-/// How deep an expression may be together with the variables that it names, and those that they
-/// name.
+/// How many levels an expression may have, together with the variables that it refers to, directly or indirectly.
 const MAX_COMPOSED_DEPTH: u32 = 5 * MAX_DEPTH;
 
-/// The steps that a character takes to be read.
+/// The compile steps for reading one character.
 const STEPS_PER_CHARACTER: u64 = 8;
 
-/// The steps that an expression takes, however short it is.
+/// The compile steps of every expression, however short.
 const STEPS_PER_EXPRESSION: u64 = 200;
 
-/// The bytes that a part of an expression takes in its program.
+/// The bytes that one part of an expression takes in its program.
 const BYTES_PER_PART: usize = 160;
 
 /// Compiles `expression` in `environment`.
@@ -65,24 +64,25 @@ fn unexpected(expected: &[Type], output: &Type) -> String {
     }
 }
 
-/// A step and the type of its value.
+/// A plan node and the type of its value.
 type CheckedExpr = Result<(PlanNode, Type), CompileError>;
 
 struct Checker<'e> {
     environment: &'e Environment,
     text: &'e str,
-    /// The byte of the text where it is.
+    /// The offset in the text of what is being checked.
     at: usize,
     bindings: Bindings<'e>,
-    /// The variables of the comprehensions around, innermost last.
+    /// The variables of the enclosing comprehensions, innermost last.
     scope: Vec<Local>,
     /// How many local variables were in scope at most.
     locals: usize,
-    /// How deep the variables are that are expressions and were named.
+    /// The depth of the deepest variable that was named and is itself an expression.
     composed: u32,
     /// Pairs of types of one list or map literal that must turn out the same.
     pending: Vec<(usize, Type, Type)>,
-    /// How many calls of `format` are around: its values may be of many types.
+    /// How many calls of `format` enclose what is being checked: the types of their arguments have to be known
+    /// later.
     formats: usize,
     /// Within those, the types of all expressions, by their addresses.
     types: HashMap<*const Expr, Type>,
@@ -95,7 +95,7 @@ struct Local {
     of: Type,
 }
 
-/// What a macro makes of each round.
+/// The shape of a macro: its kind, and its arguments.
 #[derive(Clone, Copy)]
 struct FoldShape {
     kind: FoldKind,
@@ -126,7 +126,7 @@ impl FoldShape {
     }
 }
 
-/// The macro `function` of so many arguments, if it is one in `version`.
+/// The shape of the macro `function` with this number of arguments, if it is a macro in `version`.
 fn shape(function: &str, arguments: usize, version: Version) -> Option<FoldShape> {
     let list = FoldShape::new(FoldKind::List);
     let map = FoldShape::new(FoldKind::Map).two();
@@ -471,17 +471,17 @@ impl Checker<'_> {
         Ok(self.bindings.substitute(of, true)?)
     }
 
-    /// A type made of others, if it is no larger than one may be.
+    /// Returns a type made of others, if it is not too large.
     fn sized(&self, of: Type) -> Result<Type, CompileError> {
         Ok(self.bindings.sized(of)?)
     }
 
-    /// The variables that a name in a comprehension may mean, innermost first.
+    /// The slot of the innermost local variable of this name.
     fn local(&self, name: &str) -> Option<usize> {
         self.scope.iter().rposition(|local| local.name == name)
     }
 
-    /// Runs `within` with a local variable, and returns its slot.
+    /// Runs `within` with a local variable in scope, and passes it the slot of the variable.
     fn with_local<T>(
         &mut self,
         name: &str,

@@ -14,18 +14,18 @@ use super::types::Type::{self, Bool, Dyn, Int, String as Str, Timestamp};
 use super::{CompileError, check};
 use crate::cost::CompileBudget;
 
-/// A minor version of Kubernetes 1: which libraries there are, and what its cel-go makes of them.
+/// A minor version of Kubernetes 1, which determines the libraries of CEL and the behaviour of cel-go.
 ///
-/// It is what an API server of this version runs the expressions that it has stored with
-/// (`StoredExpressions` of apiserver `pkg/cel/environment`). New ones it compiles without what it
-/// added itself, so that the version before can run them, too.
+/// It stands for the environment in which an API server of this version evaluates stored expressions
+/// (`StoredExpressions` of apiserver `pkg/cel/environment`). New expressions are compiled there without what this
+/// version added, so that the version before can run them, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(u32);
 
-/// Something made for a version when it is first asked for.
+/// A value for each version, made when it is first needed.
 pub struct PerVersion<T>([OnceLock<T>; PLACES]);
 
-/// From [`Version::OLDEST`] to [`Version::NEWEST`].
+/// The number of versions from [`Version::OLDEST`] to [`Version::NEWEST`].
 const PLACES: usize = (Version::NEWEST.0 - Version::OLDEST.0 + 1) as usize;
 
 /// The variables, functions and types that an expression is compiled against.
@@ -45,7 +45,7 @@ pub(crate) type Functions = HashMap<&'static str, Vec<Arc<Overload>>>;
 pub(crate) struct Declaration {
     pub(crate) of: Type,
     pub(crate) lazy: bool,
-    /// How deep the expression is that it is.
+    /// The depth of the variable's expression; 0 if it is not an expression.
     pub(crate) depth: u32,
 }
 
@@ -62,8 +62,8 @@ pub struct AdmissionVariables {
 }
 
 impl Environment {
-    /// What an expression of a policy, or a match condition of a webhook, may
-    /// name. `variables` are declared with [`Environment::add_lazy_variable`].
+    /// The environment of the expressions of a policy, and of the match conditions of a webhook. The policy's own
+    /// variables are added with [`Environment::add_lazy_variable`].
     #[must_use]
     pub fn admission(version: Version, variables: AdmissionVariables) -> Self {
         let mut environment = Self::new(version)
@@ -82,8 +82,7 @@ impl Environment {
         environment
     }
 
-    /// What a condition on a SubjectAccessReview may name: `request`, its spec
-    /// in v1 shape.
+    /// The environment of a condition on a SubjectAccessReview, in which `request` is the spec in v1 shape.
     #[must_use]
     pub fn authorization(version: Version) -> Self {
         Self::new(version).variable("request", subject_access_review_spec())
@@ -139,7 +138,7 @@ fn admission_request() -> Type {
     )
 }
 
-/// `namespaceObject`: of metadata, what is not for the API server's own use.
+/// `namespaceObject`: its metadata has no fields that are for the API server's own use.
 fn namespace() -> Type {
     let metadata = Type::object(
         "kubernetes.NamespaceMetadata",
@@ -226,18 +225,18 @@ fn subject_access_review_spec() -> Type {
 // === impl Version ===
 
 impl Version {
-    /// The first version that is known; older ones have what this one has.
+    /// The oldest version that is known; older ones are treated as this one.
     pub const OLDEST: Self = Self(28);
 
-    /// The last version that is known; newer ones have what this one has.
+    /// The newest version that is known; newer ones are treated as this one.
     pub const NEWEST: Self = Self(37);
 
-    /// Those whose API servers' environment this is, unit for unit. Versions before these have
-    /// an older cel-go: of them only the libraries are known.
+    /// The versions that are reproduced exactly, with every unit of cost. Earlier ones have an older cel-go: only
+    /// their libraries are known.
     pub const EXACT: [Self; 4] = [Self(34), Self(35), Self(36), Self::NEWEST];
 
-    /// The first whose API server has cel-go 0.29, where some functions are stricter or cost
-    /// something else. Those before have what cel-go 0.26 has.
+    /// The first version with cel-go 0.29, where some functions are stricter or cost something else. Earlier ones
+    /// are treated as having cel-go 0.26.
     pub(crate) const CEL_GO_0_29: Self = Self(37);
 
     /// Kubernetes 1.`minor`.
@@ -281,13 +280,13 @@ impl<T> Default for PerVersion<T> {
 }
 
 impl<T> PerVersion<T> {
-    /// Nothing is made yet.
+    /// No value is made yet.
     #[must_use]
     pub const fn new() -> Self {
         Self([const { OnceLock::new() }; PLACES])
     }
 
-    /// That of `version`; `make` gets the nearest one that is known.
+    /// The value for `version`, or for the nearest version that is known, which is passed to `make`.
     pub fn of(&self, version: Version, make: impl FnOnce(Version) -> T) -> &T {
         let version = version.known();
         let place = (version.0 - Version::OLDEST.0) as usize;
@@ -313,7 +312,7 @@ impl Environment {
         }
     }
 
-    /// The same with a variable. Its name may have points in it.
+    /// Adds a variable, whose name may contain dots.
     #[must_use]
     pub fn variable(mut self, name: &str, of: Type) -> Self {
         let declaration = Declaration {
@@ -325,9 +324,9 @@ impl Environment {
         self
     }
 
-    /// Adds a variable that is an expression, `variables.NAME`, of so many levels
-    /// ([`Program::depth`]): those of an expression and of the variables that it names, and that
-    /// they name, are bounded together.
+    /// Adds the variable `variables.NAME`, which is an expression of `depth` levels ([`Program::depth`]). The
+    /// levels of an expression and of the variables that it refers to, directly or indirectly, are bounded
+    /// together.
     pub fn add_lazy_variable(&mut self, name: &str, of: Type, depth: u32) {
         let declaration = Declaration {
             of,
@@ -337,8 +336,8 @@ impl Environment {
         self.declare(&format!("variables.{name}"), declaration);
     }
 
-    /// The same with what a mutation may use: the objects `Object{…}`,
-    /// `Object.spec{…}` and so on, `JSONPatch{…}`, and `jsonpatch.escapeKey`.
+    /// Adds what a mutation may use: the objects `Object{…}`, `Object.spec{…}` and so on, `JSONPatch{…}`, and
+    /// `jsonpatch.escapeKey`.
     #[must_use]
     pub fn mutation(mut self) -> Self {
         self.mutation = true;
@@ -375,7 +374,7 @@ impl Environment {
         }
     }
 
-    /// Makes the object types of `of` known by their names.
+    /// Registers the object types of `of` by their names.
     fn add_types_of(&mut self, of: &Type) {
         let mut add_types_of = |object: &ObjectType| {
             let name: Arc<str> = Arc::from(object.name());
@@ -406,8 +405,8 @@ impl Environment {
         self.variables.len()
     }
 
-    /// Compiles `expression`, whose type must be one of `expected`, if any is
-    /// named, statically: `dyn` is not bool.
+    /// Compiles `expression`. If `expected` is not empty, its static type must be one of them: `dyn` is not
+    /// `bool`.
     ///
     /// # Errors
     ///
@@ -416,11 +415,11 @@ impl Environment {
         self.compile_within(expression, expected, &CompileBudget::new())
     }
 
-    /// The same out of a budget that several expressions share.
+    /// Like [`compile`](Self::compile), with a budget that several expressions share.
     ///
     /// # Errors
     ///
-    /// The same, or what the budget had not enough of.
+    /// The same, or that the budget is exhausted.
     pub fn compile_within(
         &self,
         expression: &str,
@@ -453,7 +452,7 @@ impl Environment {
         Some((slot, self.variables.get(slot)?))
     }
 
-    /// Whether some variable is an expression, and so `variables` a name.
+    /// Whether any variable is an expression, so that `variables` is defined.
     pub(crate) fn has_lazy_variables(&self) -> bool {
         self.variables.iter().any(|declaration| declaration.lazy)
     }

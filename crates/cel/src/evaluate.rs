@@ -31,31 +31,31 @@ use crate::program::{Activation, Variable};
 pub(crate) struct Evaluation<'e, 'a> {
     variables: &'e mut Activation<'a>,
     locals: Vec<Value<'a>>,
-    /// For each local variable that may be one of `optMap`.
+    /// The deferred costs of local variables that may be variables of `optMap`, by slot.
     deferred: Vec<DeferredCost>,
     version: Version,
     cost: u64,
     limit: u64,
-    /// What variables that are expressions have cost so far.
+    /// The cost so far of variables that are themselves expressions (`variables.NAME`).
     composed: u64,
     per_expression: u64,
     remaining: u64,
-    /// What this expression has done so far, whatever it cost.
+    /// The work of this expression so far, no matter what CEL charges for it.
     steps: u64,
     until_look: u64,
     /// How many bytes it may still allocate.
     bytes: usize,
-    /// Of an attempt: set where it needs more.
+    /// For an attempt with a limited allocation: set if it needs more memory.
     needs_more: Option<&'e AtomicBool>,
     expired: Option<&'e dyn Fn() -> bool>,
 }
 
-/// What a local variable of `optMap` costs.
+/// The cost of a local variable of `optMap`, which is charged at its first use.
 #[derive(Clone, Copy, Default)]
 struct DeferredCost {
-    /// Its first use.
+    /// What the next first use costs.
     due: u64,
-    /// First uses so far, of each variable in this place.
+    /// What the first uses of all variables in this slot have cost so far.
     paid: u64,
 }
 
@@ -64,7 +64,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// What the expression fails with, or the limit or deadline that it met.
+    /// The expression fails, or exceeds a limit or the deadline.
     pub fn evaluate<'a>(
         &'a self,
         activation: &mut Activation<'a>,
@@ -89,8 +89,8 @@ impl Program {
             needs_more: budget.needs_more,
             expired: budget.expired,
         };
-        // A defect of this crate must not take the answer from the caller: it is an error of the
-        // expression, and what that means is the caller's to say.
+        // A panic in this crate must not leave the caller without an answer: it becomes an error of the
+        // expression, and what follows from that is up to the caller.
         let evaluated = catch_unwind(AssertUnwindSafe(|| evaluation.value(&self.root)));
         let result = evaluated.unwrap_or_else(|_| Err(EvalError::internal("the evaluation panicked")));
         budget.until_look = evaluation.until_look;
@@ -108,7 +108,7 @@ impl Program {
 // === impl Evaluation ===
 
 impl<'a> Evaluation<'_, 'a> {
-    /// What `node` evaluates to.
+    /// Evaluates `node`.
     fn value(&mut self, node: &'a PlanNode) -> Result<Value<'a>, EvalError> {
         self.work(STEPS_PER_NODE)?;
         match node {
@@ -133,13 +133,14 @@ impl<'a> Evaluation<'_, 'a> {
         self.version
     }
 
-    /// Whether an optional that is named or chosen is taken apart, as before cel-go 0.29: one in
-    /// another becomes one, and what is no value of cel-go's own cannot be put back.
+    /// Whether an optional is unwrapped when a variable is read or a conditional chooses it, as before cel-go
+    /// 0.29: an optional within an optional becomes one, and a value of a type that is not cel-go's own cannot be
+    /// wrapped again.
     fn takes_optionals_apart(&self) -> bool {
         self.version < Version::CEL_GO_0_29
     }
 
-    /// Adds to the cost.
+    /// Adds `units` to the cost. Fails if it then exceeds the limit of the expression or of the budget.
     pub(crate) fn charge(&mut self, units: u64) -> Result<(), EvalError> {
         self.cost = self.cost.saturating_add(units);
         if self.cost <= self.limit {
@@ -153,8 +154,7 @@ impl<'a> Evaluation<'_, 'a> {
         })
     }
 
-    /// Fails unless so many more units can be spent: asked before work whose
-    /// cost is only counted when it is done.
+    /// Fails unless `units` more can be spent. Called before work whose cost is only charged once it is done.
     pub(crate) fn afford(&mut self, units: u64) -> Result<(), EvalError> {
         if self.cost.saturating_add(units) <= self.limit {
             return Ok(());
@@ -162,13 +162,13 @@ impl<'a> Evaluation<'_, 'a> {
         self.charge(units)
     }
 
-    /// One round of a loop has passed: looks at the deadline now and then.
+    /// Called after each round of a loop: checks the deadline from time to time.
     pub(crate) fn tick(&mut self) -> Result<(), EvalError> {
         self.look_after(ROUND)
     }
 
-    /// Counts work before it is done: parts of the expression, items, bytes or comparisons. Looks
-    /// now and then, and before much work, at the deadline, and refuses what no cost could pay for.
+    /// Counts work before it is done: nodes of the expression, items, bytes or comparisons. From time to time, and
+    /// before much work, checks the deadline, and fails if the work exceeds what the cost limit can pay for.
     #[inline]
     pub(crate) fn work(&mut self, steps: usize) -> Result<(), EvalError> {
         self.steps = self.steps.saturating_add(steps as u64);
@@ -182,12 +182,12 @@ impl<'a> Evaluation<'_, 'a> {
         Ok(())
     }
 
-    /// Takes back what was counted for something that is gone again, or became smaller.
+    /// Returns bytes that were counted for a value that was dropped, or turned out to be smaller.
     pub(crate) const fn release(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Fails unless so many more bytes can be allocated.
+    /// Fails unless `bytes` more can be allocated.
     pub(crate) fn has_room(&self, bytes: usize) -> Result<(), EvalError> {
         if bytes <= self.bytes {
             return Ok(());
@@ -204,12 +204,12 @@ impl<'a> Evaluation<'_, 'a> {
         self.bytes
     }
 
-    /// How many items a list may have that is made now.
+    /// How many items a new list may have.
     pub(crate) const fn room_for_items(&self) -> usize {
         self.bytes / List::BYTES_PER_ITEM
     }
 
-    /// The part of `text` that `part` finds in it, counted where it is copied.
+    /// The part of `text` that `part` selects. It is counted if it has to be copied.
     pub(crate) fn part(
         &mut self,
         text: &Text<'a>,
@@ -225,20 +225,20 @@ impl<'a> Evaluation<'_, 'a> {
         }))
     }
 
-    /// Counts so many items before a list of them is made.
+    /// Counts the work and the memory of a list of `items` items before it is made.
     pub(crate) fn allocate_items(&mut self, items: usize) -> Result<(), EvalError> {
         self.work(items.saturating_mul(STEPS_PER_NODE))?;
         self.allocate(items.saturating_mul(List::BYTES_PER_ITEM))
     }
 
-    /// Counts the bytes of text before it is made.
+    /// Counts the work and the memory of a string of `bytes` bytes before it is made.
     pub(crate) fn allocate_text(&mut self, bytes: usize) -> Result<(), EvalError> {
         self.work(bytes)?;
         self.allocate(bytes.saturating_add(Text::BYTES))
     }
 
-    /// The text that `make` makes, of at most so many bytes, counted before. It is there twice while
-    /// it is copied to where it is shared.
+    /// The string that `make` returns, of at most `bytes` bytes. They are counted beforehand, and twice, because
+    /// the string exists twice while it is copied to where it is shared.
     pub(crate) fn make_text(
         &mut self,
         bytes: usize,
@@ -252,8 +252,8 @@ impl<'a> Evaluation<'_, 'a> {
         Ok(Value::String(Text::from(text)))
     }
 
-    /// A value was read: long text has to be found, unescaped, counted or
-    /// hashed, whatever is done with it and whatever that costs.
+    /// Counts the work of reading a value: long text is searched, unescaped, counted or hashed, whatever CEL
+    /// charges for that.
     fn met(&mut self, value: &Value<'_>) -> Result<(), EvalError> {
         match value {
             Value::String(text) if text.len() >= LONG => self.work(text.len() / BYTES_PER_STEP),
@@ -262,7 +262,8 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
-    /// The same of a value that was selected: text that was unescaped for that is counted.
+    /// Like [`met`](Self::met), for a value that was selected: text that had to be unescaped counts as allocated,
+    /// too.
     fn selected(&mut self, value: &Value<'_>) -> Result<(), EvalError> {
         if let Value::String(text) = value
             && text.is_unshared()
@@ -272,12 +273,12 @@ impl<'a> Evaluation<'_, 'a> {
         self.met(value)
     }
 
-    /// The cost that the steps so far come to.
+    /// The work so far, converted to units of cost. The first steps are free.
     const fn unpaid(&self) -> u64 {
         self.steps.saturating_sub(FREE_STEPS) / STEPS_PER_UNIT
     }
 
-    /// Adds what a step costs, and what its work costs beyond that.
+    /// Charges `units` for a call, and then what the work so far is worth beyond the whole cost.
     fn charge_call(&mut self, units: u64) -> Result<(), EvalError> {
         self.charge(units)?;
         self.charge(self.unpaid().saturating_sub(self.cost))
@@ -301,19 +302,19 @@ impl<'a> Evaluation<'_, 'a> {
             self.charge(self.unpaid())?;
         }
         if self.expired.is_some_and(|expired| expired()) {
-            // What shares the budget ends at once.
+            // Other expressions with the same budget check the deadline at once.
             self.until_look = 0;
             return Err(EvalError::Interrupted);
         }
         Ok(())
     }
 
-    /// Whether the deadline has passed, for what is asked and counts no steps.
+    /// The check of the deadline, for calls to the host, which count no steps.
     pub(crate) fn expired(&self) -> &dyn Fn() -> bool {
         self.expired.unwrap_or(&|| false)
     }
 
-    /// Runs something that counts its steps as it goes.
+    /// Runs `run`, which reports its steps to the given meter.
     pub(crate) fn metered<T>(&mut self, run: impl FnOnce(Meter<'_>) -> T) -> Result<T, EvalError> {
         let mut failure = None;
         let result = run(&mut |steps| {
@@ -405,7 +406,7 @@ impl<'a> Evaluation<'_, 'a> {
     ) -> Result<(), EvalError> {
         match value {
             Value::Optional(None) if optional => {
-                // Those after it move, and are found by another index.
+                // Removing an entry moves those after it, and updates their index.
                 self.work(entries.len() * STEPS_PER_NODE)?;
                 entries.remove(&key);
             }
@@ -422,8 +423,8 @@ impl<'a> Evaluation<'_, 'a> {
         Ok(())
     }
 
-    /// What `node` evaluates to, or a failure that something else may still make
-    /// up for; any other failure ends the expression.
+    /// Evaluates `node`. The inner error may still be absorbed by `&&`, `||` or a macro; the outer one ends the
+    /// expression.
     fn body(&mut self, node: &'a PlanNode) -> Result<Result<Value<'a>, EvalError>, EvalError> {
         match self.value(node) {
             Err(error) if !error.is_absorbable() => Err(error),
@@ -431,7 +432,8 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
-    /// Charges for what was made, also if it failed, as upstream does.
+    /// Charges `units` for making a value, even if that failed with an error that may be absorbed, as upstream
+    /// does.
     fn settle<T>(&mut self, made: Result<T, EvalError>, units: u64) -> Result<T, EvalError> {
         match made {
             Ok(made) => {
@@ -468,8 +470,7 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
-    /// Evaluates a variable that is an expression, at a limit of its own, and
-    /// remembers the outcome.
+    /// Evaluates a variable that is an expression, with a cost limit of its own, and remembers the result.
     fn compose(&mut self, slot: usize, program: &'a Program) -> Result<Value<'a>, EvalError> {
         self.variables.put(slot, Variable::Busy);
         let locals = std::mem::replace(&mut self.locals, Vec::with_capacity(program.locals));

@@ -10,7 +10,7 @@ use super::value::Value;
 
 /// One signature of a function.
 pub(crate) struct Overload {
-    /// As cel-go names it; the checker and the cost model know it by this.
+    /// The ID of the overload in cel-go, by which the checker and the cost model know it.
     pub(crate) id: &'static str,
     /// The function's name, with its namespace if it has one.
     pub(crate) name: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct Overload {
     /// For each parameter the sorts of values that it takes.
     sorts: Vec<ValueSorts>,
     pub(crate) result: Type,
-    /// Whether its types have parameters of their own.
+    /// Whether the signature contains type parameters.
     pub(crate) is_generic: bool,
     pub(crate) apply: Apply,
     pub(crate) cost: Cost,
@@ -31,26 +31,25 @@ pub(crate) struct Overload {
 pub(crate) type Apply =
     for<'a> fn(&mut Evaluation<'_, 'a>, &'a Call, &[Value<'a>]) -> Result<Value<'a>, EvalError>;
 
-/// What a call costs once its arguments are there.
+/// What a call costs once its arguments are evaluated.
 #[derive(Clone, Copy)]
 pub(crate) enum Cost {
     /// What any call costs.
     One,
-    /// What the function costs, whichever of its overloads is meant.
+    /// Computed in the same way for all overloads of the function.
     OfFunction(CostOf),
-    /// Looking at all of the first argument, whichever overload is meant.
+    /// Visiting all of the first argument, for all overloads of the function.
     Traversal,
-    /// What this overload costs; one if it is not known which is meant.
+    /// Computed for this overload; 1 if it is not known which overload is meant.
     OfOverload(CostOf),
-    /// The same, of an overload whose argument of this number is a list:
-    /// anything else there ends the whole expression, as it does upstream.
+    /// Like `OfOverload`, for an overload whose argument at this index is a list: anything else there ends the
+    /// whole expression, as it does upstream.
     OfList(usize, CostOf),
-    /// The same, of an overload whose argument of this number is an int.
+    /// Like `OfList`, for an argument that is an int.
     OfInt(usize, CostOf),
 }
 
-/// Of arguments and result. An argument or a result that failed counts as a
-/// number.
+/// Computes a cost from the arguments and the result. An argument or result that failed has the size of a number.
 pub(crate) type CostOf = fn(&[Value<'_>], &Value<'_>) -> u64;
 
 /// Names of the type parameters of a signature.
@@ -111,20 +110,20 @@ impl Overload {
             && (are_told || self.takes_contents(arguments))
     }
 
-    /// The same, where that depends on what is in the values.
+    /// The same, if that depends on the contents of the values.
     fn takes_contents(&self, arguments: &[Value<'_>]) -> bool {
         let mut pairs = self.parameters.iter().zip(arguments);
         pairs.all(|(parameter, argument)| is_a(parameter, argument))
     }
 }
 
-/// The sorts of values that are of a type: finding an overload asks it of many, one after
-/// another.
+/// The sorts of values that belong to a type, as a bit set: finding an overload checks many of them in turn.
 #[derive(Debug, Clone, Copy)]
 struct ValueSorts {
     /// A bit for each sort.
     bits: u16,
-    /// Whether the sort tells all: not what is in a list, or which value of a library it is.
+    /// Whether the sort is enough to decide. It is not for lists and maps of certain types, and for the opaque
+    /// types of libraries.
     tell: bool,
 }
 

@@ -12,7 +12,7 @@ pub fn quote(into: &mut String, text: &str) {
     let _infallible = write_quoted(into, &[text]);
 }
 
-/// `text` as a literal, between the quotes that people write where they will do.
+/// `text` as a string literal, in the single quotes that people write if it needs no escape.
 pub(crate) fn text_literal(text: &str) -> String {
     let is_plain = |c: char| !c.is_control() && !matches!(c, '\'' | '\\');
     if text.chars().all(is_plain) {
@@ -23,7 +23,7 @@ pub(crate) fn text_literal(text: &str) -> String {
     quoted
 }
 
-/// A text that is quoted as [`quote`] does, while it is written.
+/// Displays a text as [`quote`] quotes it, without a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Quoted<'t>(pub(crate) &'t str);
 
@@ -43,7 +43,7 @@ pub fn write_quoted(out: &mut impl Write, parts: &[&str]) -> fmt::Result {
     out.write_char('"')
 }
 
-/// What stands between the quotes.
+/// Writes what is between the quotes.
 pub(crate) fn write_quoted_within(out: &mut impl Write, part: &str) -> fmt::Result {
     if is_plain(part.as_bytes()) {
         return out.write_str(part);
@@ -52,13 +52,12 @@ pub(crate) fn write_quoted_within(out: &mut impl Write, part: &str) -> fmt::Resu
         .try_for_each(|character| write_character(out, character))
 }
 
-/// Whether every character stands for itself; nearly every name has no other. Checked
-/// eight at a time.
+/// Whether no character needs an escape, as in nearly every name. Checks eight bytes at a time.
 fn is_plain(text: &[u8]) -> bool {
     let (eights, rest) = text.as_chunks();
     let mut all = eights.iter().all(|eight| are_plain(u64::from_le_bytes(*eight)));
     all &= match text.last_chunk() {
-        // Some of these were checked already.
+        // The last eight bytes overlap with those that were checked already.
         Some(last) if !rest.is_empty() => are_plain(u64::from_le_bytes(*last)),
         Some(_) => true,
         None => rest
@@ -71,7 +70,8 @@ fn is_plain(text: &[u8]) -> bool {
 const fn are_plain(eight: u64) -> bool {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
-    // That makes a space of a quote, and of no other byte one of what is up to a space.
+    // `^ 2` makes 0x20 of a quote and 0x22 of a space, and leaves control characters below 0x20: so only control
+    // characters and quotes borrow when 0x21 is subtracted.
     let controls = (eight ^ (ONES * 2)).wrapping_sub(ONES * 0x21);
     let backslashes = (eight ^ (ONES * 0x5c)).wrapping_sub(ONES);
     let deletes = (eight ^ (ONES * 0x7f)).wrapping_sub(ONES);
@@ -104,8 +104,8 @@ fn write_escaped(out: &mut impl Write, character: char) -> fmt::Result {
     }
 }
 
-/// Whether Rust would print it as it is after another character, where unlike
-/// at the start of a text it leaves combining marks alone, as Go does.
+/// Whether Rust's `escape_debug` leaves it as it is. It is asked after another character: at the start of a text
+/// it would escape combining marks, which Go leaves alone.
 fn is_printable(character: char) -> bool {
     let mut text = String::with_capacity(8);
     text.push('a');
@@ -113,14 +113,14 @@ fn is_printable(character: char) -> bool {
     text.escape_debug().count() == 2
 }
 
-/// How deep a value is printed: what is nested deeper, a message does not need.
+/// How many levels of a value are printed: a message does not need more.
 const MAX_LEVELS: usize = 16;
 
-/// How much of a value is printed: a message is no place for a whole object.
+/// About how many bytes of a value are printed: a message is no place for a whole object.
 const MAX_BYTES: usize = 4 << 10;
 
 impl Value<'_> {
-    /// The type that holds it upstream.
+    /// The Go type of the value upstream (`%T`).
     pub(crate) fn go_type(&self) -> &'static str {
         match self {
             Self::Null => "types.Null",
@@ -140,7 +140,7 @@ impl Value<'_> {
         }
     }
 
-    /// What it prints as, at most a message's worth of it.
+    /// The value as Go prints it (`%v`), cut to what a message has room for.
     pub(crate) fn printed(&self) -> String {
         let mut text = String::new();
         print(self, &mut text, 0);
@@ -177,7 +177,7 @@ fn print(value: &Value<'_>, text: &mut String, level: usize) {
         return text.push('…');
     }
     let _ = match value {
-        // As the number that it is upstream.
+        // Upstream, `types.Null` is an enum whose value is 0.
         Value::Null => write!(text, "0"),
         Value::Bool(value) => write!(text, "{value}"),
         Value::Int(int) => write!(text, "{int}"),
@@ -225,12 +225,12 @@ fn print(value: &Value<'_>, text: &mut String, level: usize) {
     };
 }
 
-/// The beginning of `text`, at most a message's worth of it.
+/// The beginning of `text`, cut to what a message has room for.
 fn first_of(text: &str) -> &str {
     text.get(..text.floor_char_boundary(MAX_BYTES)).unwrap_or(text)
 }
 
-/// With an exponent below 10⁻⁴ and from 10²¹ on.
+/// As Go prints it: with an exponent below 10⁻⁴ and from 10²¹ on.
 fn printed_double(double: f64) -> String {
     if double.is_nan() {
         return "NaN".into();

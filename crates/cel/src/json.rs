@@ -42,8 +42,8 @@ use scan::{most_tokens, scan};
 /// The longest text that is read, in bytes.
 pub const MAX_TEXT: usize = 1 << 30;
 
-/// How deep lists and maps may nest: an object as deep as Go's decoder takes one, in the
-/// two maps of a review.
+/// How deep lists and maps may nest: as deep as Go's decoder accepts an object, plus the two maps of a review
+/// around it.
 pub const MAX_DEPTH: usize = 10_000 + 2;
 
 /// How deep a patch opens a value, and how deep [`diff()`] goes: these recurse.
@@ -54,7 +54,7 @@ pub(crate) const MAX_OPENED: usize = 256;
 /// has at most half of these.
 pub const MAX_TOKENS: usize = 1 << 22;
 
-/// Why a text is not read.
+/// Why a text cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JsonError {
@@ -63,7 +63,7 @@ pub enum JsonError {
     Unexpected {
         /// The offset in bytes.
         at: usize,
-        /// What could have stood there.
+        /// What was expected there.
         expected: &'static str,
     },
     /// Lists and maps nest deeper than [`MAX_DEPTH`].
@@ -87,10 +87,9 @@ pub enum JsonError {
 // the escape `\udcNN`, half of a surrogate pair, which also reads as U+FFFD. So the text
 // is valid JSON with the values that Go reads, and the original bytes can be restored.
 
-/// `bytes` as text; borrowed where they are text already.
+/// `bytes` as text; borrowed if they are UTF-8 already.
 ///
-/// Beyond strings, and after a backslash, what comes out is no JSON: there the bytes
-/// were none.
+/// Outside strings, and after a backslash, the result is not valid JSON: there, the bytes were not either.
 #[must_use]
 pub fn escape_bytes(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
@@ -106,7 +105,7 @@ pub fn escape_bytes(bytes: &[u8]) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// No fewer bytes than [`escape_bytes`] makes.
+/// An upper bound for the length of what [`escape_bytes`] returns.
 pub(crate) fn escaped_len(bytes: &[u8]) -> usize {
     let invalid = bytes.utf8_chunks().map(|chunk| chunk.invalid().len());
     bytes.len() + (ESCAPE_BYTES - 1) * invalid.sum::<usize>()
@@ -114,7 +113,8 @@ pub(crate) fn escaped_len(bytes: &[u8]) -> usize {
 
 fn escape_byte(text: &mut String, byte: u8) {
     if is_open_escape(text) {
-        // Only a character that ends no escape keeps this from being read as one.
+        // The backslash before would make `\udcNN` an escaped backslash and plain text. This character, which no
+        // escape has, keeps the text invalid.
         text.push(char::REPLACEMENT_CHARACTER);
         return;
     }
@@ -155,7 +155,7 @@ pub fn restore_bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// What `\uXXXX` takes.
+/// The length of `\uXXXX`.
 const ESCAPE_BYTES: usize = 6;
 
 /// The code unit of a `\uXXXX` at the beginning.
@@ -191,7 +191,7 @@ fn ends_with_high_half(text: &str) -> bool {
 pub struct Document<'t> {
     pub(crate) text: Cow<'t, str>,
     pub(crate) tape: Tape,
-    /// Whether the text stands for bytes that are no UTF-8.
+    /// Whether the text has escapes for bytes that were not UTF-8.
     has_bytes: bool,
 }
 
@@ -215,8 +215,8 @@ impl<'t> Document<'t> {
         })
     }
 
-    /// Like [`Document::parse`], of bytes that may not be text: as in Go, each byte
-    /// within a string that is no UTF-8 reads as U+FFFD.
+    /// Like [`Document::parse`], for bytes that may not be text: as in Go, each byte within a string that is not
+    /// UTF-8 reads as U+FFFD.
     ///
     /// # Errors
     ///
@@ -247,19 +247,19 @@ impl<'t> Document<'t> {
         self.tape.levels
     }
 
-    /// No fewer bytes of memory than the index of `text` takes, which need not be JSON.
+    /// An upper bound for the memory of the index of `text`, in bytes. `text` need not be JSON.
     #[must_use]
     pub fn most_index_bytes(text: &[u8]) -> usize {
         Tape::bytes_of(most_tokens(text).min(MAX_TOKENS))
     }
 
-    /// No fewer bytes of memory than a document of `bytes` takes with a text of its own.
+    /// An upper bound for the memory of a document of `bytes` that owns its text, in bytes.
     #[must_use]
     pub fn most_bytes(bytes: &[u8]) -> usize {
         escaped_len(bytes) + Self::most_index_bytes(bytes)
     }
 
-    /// How many bytes of memory it holds: its index, and its text if that is its own.
+    /// How many bytes of memory it holds: its index, and its text if it owns that.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let text = match &self.text {
@@ -275,7 +275,7 @@ impl<'t> Document<'t> {
         &self.text
     }
 
-    /// The same document with a text of its own.
+    /// The same document, which owns its text.
     #[must_use]
     pub fn into_owned(self) -> Document<'static> {
         Document {
@@ -294,11 +294,11 @@ impl fmt::Debug for Document<'_> {
 
 // The tape: the tokens of a text.
 
-/// Lists and maps with more entries than this have an index of their own, so
-/// that a large one costs no more a look-up than a small one.
+/// Lists and maps with more entries than this have an index of their own, so that a look-up in a large one costs
+/// no more than in a small one.
 pub(crate) const WIDE: usize = 32;
 
-/// What sort of value it is.
+/// The kind of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -391,7 +391,7 @@ impl TapeToken {
         self.meta & ESCAPED != 0
     }
 
-    /// Whether the string may be one of `length` bytes.
+    /// Whether the string may have `length` bytes once it is unescaped.
     pub(crate) const fn may_be(self, length: usize) -> bool {
         (self.end - self.start) as usize == length + 2 || self.escaped()
     }
@@ -421,9 +421,9 @@ impl TapeToken {
 // === impl Tape ===
 
 impl Tape {
-    /// How many bytes of memory so many tokens take at most, whatever they are.
+    /// The most bytes of memory that so many tokens take, whatever their kinds.
     pub(crate) const fn bytes_of(tokens: usize) -> usize {
-        // A token is in one list or map at most, whose place in `order` may have grown twofold.
+        // A token has one place in `order` at most, whose capacity may be twice its length.
         (mem::size_of::<TapeToken>() + 2 * mem::size_of::<u32>()) * tokens
     }
 

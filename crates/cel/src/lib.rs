@@ -57,34 +57,34 @@ pub struct CompileError {
 /// Why an expression does not compile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompileErrorKind {
-    /// It is wrong.
+    /// The expression is invalid.
     Invalid,
     /// Compiling it takes more than what was left of the budget, or it has a type that is too
     /// large.
     TooLarge,
-    /// The deadline passed. The expression may be right.
+    /// The deadline passed. The expression may be valid.
     Interrupted,
 }
 
-/// An expression that gave no value.
+/// Why an expression has no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvalError {
-    /// The expression itself failed: a key that is not there, an overflow. `&&`,
-    /// `||` and the macros built on them may absorb it.
+    /// The expression itself failed: a missing key, an overflow. `&&`, `||` and the macros built on them may
+    /// absorb it.
     #[error("{0}")]
     Failed(Box<str>),
-    /// The expression read what is not known, named here. It may be absorbed, too:
-    /// then the value is the same whatever that is.
+    /// The expression read something unknown, which is named here. That may be absorbed, too: then the value does
+    /// not depend on it.
     #[error("{0} is not known")]
     Unknown(&'static str),
-    /// A function met what upstream's own cannot stand: nothing absorbs that.
+    /// A function got a value at which upstream's own panics or reports an internal error: nothing absorbs that.
     #[error("internal error: {0}")]
     Internal(Box<str>),
-    /// This expression cost more than one may.
+    /// The expression exceeded the cost limit of a single expression.
     #[error("operation cancelled: actual cost limit exceeded")]
     CostLimit,
-    /// All expressions together cost more than they may.
+    /// The expressions that share a budget exceeded it.
     #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
     OutOfBudget,
     /// The expressions that share a budget allocated more than they may.
@@ -105,7 +105,7 @@ impl CompileError {
         }
     }
 
-    /// Of no place yet: see [`placed`](Self::placed).
+    /// An error without a position yet: see [`placed`](Self::placed).
     pub(crate) fn unplaced(kind: CompileErrorKind, message: &str) -> Self {
         Self {
             kind,
@@ -113,7 +113,7 @@ impl CompileError {
         }
     }
 
-    /// The same at the place that `at` tells, where it has none.
+    /// The same error, at the position that `at` returns if it has none yet.
     pub(crate) fn placed(self, at: impl FnOnce() -> (usize, usize)) -> Self {
         if self.line > 0 {
             return self;
@@ -123,15 +123,15 @@ impl CompileError {
     }
 }
 
-/// What `message` says, as long as a message may be. No more of it is written.
+/// `message`, cut to the length of a message. The rest is not even formatted.
 pub(crate) fn brief(message: impl fmt::Display) -> String {
     let mut text = BriefText(String::new());
-    // What does not fit ends it.
+    // The error of `BriefText` ends the formatting.
     let _ = fmt::write(&mut text, format_args!("{message}"));
     text.0
 }
 
-/// Takes so many bytes, and refuses the rest.
+/// Accepts [`MAX_MESSAGE_BYTES`] bytes, and fails at the rest.
 struct BriefText(String);
 
 impl fmt::Write for BriefText {
@@ -149,21 +149,21 @@ impl fmt::Write for BriefText {
 }
 
 impl EvalError {
-    /// A failure that `message` describes, of which the first 2 KiB are written: it may quote what
-    /// a user wrote. So it is to be what writes the message, not the message.
+    /// A failure described by `message`, of which the first 2 KiB are kept, because it may quote what a user
+    /// wrote. Pass what formats the message, such as `format_args!`, and not the finished text.
     #[must_use]
     #[cold]
     pub fn failed(message: impl fmt::Display) -> Self {
         Self::Failed(brief(message).into())
     }
 
-    /// Something that ends the expression upstream, which `message` describes.
+    /// A failure that ends the whole expression upstream, described by `message`.
     #[cold]
     pub(crate) fn internal(message: impl fmt::Display) -> Self {
         Self::Internal(brief(message).into())
     }
 
-    /// No function of this name takes such values.
+    /// No overload of the function accepts such values.
     #[cold]
     pub(crate) fn no_such_overload() -> Self {
         Self::failed("no such overload")

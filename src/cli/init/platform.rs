@@ -1,5 +1,5 @@
-//! The files of a set-up, and `init --for`: what the platforms that run API servers need to be told, each in
-//! its own form.
+//! The files of a set-up, and those of `init --for`: how each platform that runs API servers is configured, in its
+//! own format.
 //!
 //! | platform | form | how the API server gets the files |
 //! |---|---|---|
@@ -31,7 +31,7 @@ const TALOS_PATH: &str = "/var/portcullis";
 
 const AUTHORIZATION_CONFIGURATION: &str = "authorization-configuration.yaml";
 
-/// What an API server reads of a set-up.
+/// The files of a set-up that an API server reads.
 const READ_BY_THE_API_SERVER: [&str; 9] = [
     AUTHORIZATION_CONFIGURATION,
     "admission-configuration.yaml",
@@ -44,10 +44,10 @@ const READ_BY_THE_API_SERVER: [&str; 9] = [
     ADMISSION.1,
 ];
 
-/// The gateway's configuration, by whose presence a set-up is known.
+/// The gateway's configuration. A folder that has it is a set-up.
 pub(crate) const CONFIGURATION: &str = "portcullis.yaml";
 
-/// The certificates of a set-up: where each is, with its key, and who signs new ones.
+/// The certificates of a set-up, each with its key.
 pub(crate) const SERVER: KeyFiles = KeyFiles("pki/server.crt", "pki/server.key");
 pub(crate) const AUTHORIZATION: KeyFiles = KeyFiles("pki/authorization.crt", "pki/authorization.key");
 pub(crate) const ADMISSION: KeyFiles = KeyFiles("pki/admission.crt", "pki/admission.key");
@@ -68,24 +68,24 @@ pub(crate) struct KeyFiles(pub(crate) &'static str, pub(crate) &'static str);
 /// The port of the gateway.
 pub(crate) const PORT: u16 = 8443;
 
-/// What a set-up is to be.
+/// The options of a new set-up.
 #[derive(Debug, Default)]
 pub(crate) struct SetUp<'a> {
-    /// As whom the gateway is reached; none: from its own machine alone.
+    /// The names and addresses at which the gateway is reached; if there are none, only from its own machine.
     pub(crate) hosts: &'a [Host],
     /// The namespace in which the gateway runs, where it runs in the cluster.
     pub(crate) in_cluster: Option<&'a Namespace>,
-    /// Further namespaces whose service accounts are never asked about.
+    /// Further namespaces for whose service accounts the gateway is never asked.
     pub(crate) exempt: &'a [Namespace],
     /// Which examples there are.
     pub(crate) examples: Examples,
-    /// Whether the registrations are static manifests.
+    /// Whether the webhook configurations are static manifests.
     pub(crate) is_static: bool,
     /// Whether the gateway watches the cluster.
     pub(crate) watch: bool,
-    /// The manifests of what Kubernetes makes of RBAC by itself.
+    /// The manifests of the RBAC objects that Kubernetes creates by itself.
     pub(crate) builtin_roles: Option<File>,
-    /// What runs the API servers, if it needs to be told of the gateway in its own form.
+    /// The platform that runs the API servers, if it is configured in a format of its own.
     pub(crate) platform: Option<Platform>,
 }
 
@@ -118,11 +118,11 @@ pub(crate) enum Examples {
 // === impl Platform ===
 
 impl Platform {
-    /// Refuses what cannot be written for it.
+    /// Checks that the files of this platform can be written.
     ///
     /// # Errors
     ///
-    /// Its API servers can be given nothing of it.
+    /// The platform has no way to configure an authorizer, or no use for `--static`.
     pub(crate) fn check(self, is_static: bool) -> Result<(), CommandError> {
         if self == Self::Hypershift {
             return Err(CommandError::Usage(format!(
@@ -146,7 +146,7 @@ impl Platform {
         matches!(self, Self::Kubeadm | Self::K3s | Self::Rke2)
     }
 
-    /// What it is given besides the `files` of the set-up.
+    /// The files of the platform, in addition to the `files` of the set-up.
     pub(crate) fn files(self, files: &[File], values: &TemplateValues<'_>) -> Vec<File> {
         let template = PlatformTemplate {
             files,
@@ -244,7 +244,7 @@ impl PlatformTemplate<'_> {
         File::open(path, self.values.fill(&text))
     }
 
-    /// What `write` writes of each file that the API server reads, by its name and its text.
+    /// The text that `write` returns for each file that the API server reads, given the file's name and text.
     fn each_file(&self, write: impl Fn(&str, &str) -> String) -> String {
         let read = READ_BY_THE_API_SERVER.iter();
         read.map(|path| write(name(path), &self.text(path))).collect()
@@ -264,7 +264,7 @@ impl PlatformTemplate<'_> {
         )
     }
 
-    /// The text of a file, which finds the others where they are mounted.
+    /// The text of a file, with the paths at which the other files are mounted.
     fn text(&self, path: &str) -> String {
         let found = self.files.iter().find(|file| file.path == path);
         let contents = found.map(|file| file.contents.as_slice()).unwrap_or_default();
@@ -303,7 +303,7 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// `text`, each line of it indented by so many spaces.
+/// `text`, with each line indented by so many spaces.
 pub(crate) fn indented(text: &str, by: usize) -> String {
     text.lines()
         .map(|line| format!("{:by$}{line}", "").trim_end().to_owned() + "\n")
@@ -313,7 +313,7 @@ pub(crate) fn indented(text: &str, by: usize) -> String {
 // === impl SetUp ===
 
 impl SetUp<'_> {
-    /// One to try things with, on this machine alone.
+    /// A set-up to try things with, on this machine alone.
     pub(crate) fn development() -> Self {
         Self {
             examples: Examples::InForce,
@@ -328,7 +328,7 @@ pub(crate) struct File {
     /// Relative to the folder of the set-up.
     pub(crate) path: &'static str,
     pub(crate) contents: Vec<u8>,
-    /// Only its owner may read it.
+    /// Whether only its owner may read it.
     pub(crate) secret: bool,
 }
 
@@ -339,8 +339,8 @@ pub(crate) struct TemplateValues<'a> {
 }
 
 impl<'a> TemplateValues<'a> {
-    /// `values`: what each name stands for. A value is not itself a template, but those
-    /// of names further back may stand in it.
+    /// `values` are the placeholders and what replaces them. A value may contain placeholders that come later in
+    /// the list.
     pub(crate) const fn new(directory: &'a Path, values: Vec<(&'static str, String)>) -> Self {
         Self { directory, values }
     }
@@ -350,7 +350,7 @@ impl<'a> TemplateValues<'a> {
         self.directory
     }
 
-    /// `template` without gaps.
+    /// `template` with its placeholders replaced.
     pub(crate) fn fill(&self, template: &str) -> String {
         let mut text = template.to_owned();
         for (name, value) in &self.values {
@@ -418,12 +418,12 @@ pub(crate) fn create(path: &Path, file: &File) -> std::io::Result<()> {
         .create_new(true)
         .mode(mode)
         .open(path)?;
-    // Whatever the umask leaves of it.
+    // The umask applies to `mode` above, not here.
     handle.set_permissions(Permissions::from_mode(mode))?;
     handle.write_all(&file.contents)
 }
 
-/// Makes what is missing of the folders down to `path`, the last with `mode`, whatever the umask.
+/// Makes the missing folders down to `path`, the last with `mode`, regardless of the umask.
 fn make_folder(path: &Path, mode: u32) -> std::io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -435,7 +435,7 @@ fn make_folder(path: &Path, mode: u32) -> std::io::Result<()> {
     std::fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Puts `file` in the place of the one that is there, whole.
+/// Replaces the file that is there by `file`, atomically.
 ///
 /// # Errors
 ///
@@ -444,7 +444,7 @@ pub(crate) fn replace(directory: &Path, file: &File) -> Result<(), CommandError>
     let path = directory.join(file.path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.new"));
-    // What an interrupted run left is of no use.
+    // An interrupted run may have left one, which is of no use.
     let _gone = fs::remove_file(&beside);
     create(&beside, file)
         .and_then(|()| fs::rename(&beside, &path))

@@ -21,16 +21,16 @@ use portcullis_policy::explain::admission::{TracedStep, TracedValue};
 use portcullis_policy::field::FieldPath;
 use portcullis_policy::model::LabelSelector;
 
-/// What the cases of a run reached: by what it is, and by file and line.
+/// The items of the manifests, and how often the cases of a run reached each: by item, file and line.
 #[derive(Debug, Default)]
 pub(crate) struct Coverage {
     items: BTreeMap<ItemName, BTreeMap<(String, u32), CoveredItem>>,
-    /// How many places were counted or compared.
+    /// How many entries were visited: reaching one item must not visit the others.
     #[cfg(test)]
     visited: std::cell::Cell<usize>,
 }
 
-/// Where something that can be reached is; in the order of files and lines.
+/// Where an item is. Sorts by file and line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct CoveredPlace<'c> {
     file: &'c str,
@@ -38,7 +38,7 @@ struct CoveredPlace<'c> {
     item: &'c ItemName,
 }
 
-/// Something that can be reached.
+/// An item that a test case can reach: an object and one of its parts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ItemName {
     kind: String,
@@ -47,7 +47,7 @@ struct ItemName {
     part: ItemPart,
 }
 
-/// What of an object.
+/// A part of an object that is counted separately.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum ItemPart {
     /// The policy as a whole.
@@ -59,7 +59,7 @@ enum ItemPart {
     MatchCondition(String),
 }
 
-/// How often something was reached, and what it came to.
+/// How often an item was reached, and how often it was true (`held`) or false (`failed`).
 #[derive(Debug, Clone, Copy, Default)]
 struct CoveredItem {
     reached: u64,
@@ -67,14 +67,14 @@ struct CoveredItem {
     failed: u64,
 }
 
-/// The result for one sort of items.
+/// The coverage of one kind of items.
 #[derive(Debug, Default, Serialize)]
 struct CoveredPart {
     covered: usize,
     total: usize,
 }
 
-/// The result, for people and programs.
+/// The coverage of a run, written as text or JSON.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct CoverageReport {
@@ -83,11 +83,11 @@ pub(crate) struct CoverageReport {
     validations: CoveredPart,
     mutations: CoveredPart,
     match_conditions: CoveredPart,
-    /// Of all; 100 where there is nothing to reach.
+    /// Of all items; 100 if there are none.
     percent: f64,
     /// What no case reached.
     missed: Vec<MissedItem>,
-    /// Validations and matchConditions that came to the same in every case.
+    /// Validations and matchConditions that had the same result in every case.
     one_sided: Vec<MissedItem>,
 }
 
@@ -99,7 +99,7 @@ struct MissedItem {
     object: String,
     /// The field, such as `spec.validations[0]`.
     field: String,
-    /// Of what is one-sided: that it was never `true` or never `false`.
+    /// For one-sided items, the result that never occurred: `true` or `false`.
     #[serde(skip_serializing_if = "Option::is_none")]
     never: Option<bool>,
 }
@@ -107,7 +107,7 @@ struct MissedItem {
 // === impl Coverage ===
 
 impl Coverage {
-    /// Adds what there is to reach in a manifest; what is known already counts once.
+    /// Adds the items of a manifest. An item that is known already counts once.
     pub(crate) fn add(&mut self, object: &Document) {
         let file = object.file().map(|file| plain(file)).unwrap_or_default();
         for (line, item) in items_of(object) {
@@ -116,12 +116,12 @@ impl Coverage {
         }
     }
 
-    /// Notes what a decision of `set` about access reached.
+    /// Counts the items that an authorization decision of `set` reached.
     pub(crate) fn note_access(&mut self, trace: &Trace, set: &PolicySet) {
         for event in &trace.events {
             let rule = match &event.finding {
                 Finding::Match { rule, .. } | Finding::WithinLimit { rule } => Some(*rule),
-                // What is beyond a Limit is in no rule of it.
+                // A request beyond a Limit matches none of its rules.
                 Finding::BeyondLimit { .. } => None,
                 Finding::Lifted { rule, .. }
                 | Finding::NeverDenied { rule }
@@ -136,7 +136,7 @@ impl Coverage {
                 name: event.name.clone(),
                 part: rule.map_or(ItemPart::Policy, ItemPart::Rule),
             };
-            // A binding's rules are its role's.
+            // The rules of a binding are those of its role.
             if let Some((kind, name)) = event.role.as_deref().and_then(|role| role.split_once('/')) {
                 item.kind = kind.to_owned();
                 item.name = name.to_owned();
@@ -166,7 +166,7 @@ impl Coverage {
         }
     }
 
-    /// Notes what an admission decision reached.
+    /// Counts the items that an admission decision reached.
     pub(crate) fn note_admission(&mut self, trace: &[TracedStep]) {
         let mut policy = None;
         for step in trace {
@@ -227,7 +227,7 @@ impl Coverage {
         }
     }
 
-    /// All of them, in the order of files and lines.
+    /// All items, in the order of files and lines.
     fn in_order(&self) -> Vec<(CoveredPlace<'_>, &CoveredItem)> {
         let all = self.items.iter().flat_map(|(item, places)| {
             places.iter().map(move |((file, line), covered)| {
@@ -240,7 +240,7 @@ impl Coverage {
         all
     }
 
-    /// The result.
+    /// The coverage of all items added so far.
     pub(crate) fn report(&self) -> CoverageReport {
         let mut report = CoverageReport::default();
         for (place, covered) in self.in_order() {
@@ -265,7 +265,7 @@ impl Coverage {
     }
 }
 
-/// The ClusterRoles of which an aggregated one has a rule, and the place of the rule in each.
+/// The ClusterRoles from which an aggregated one has the rule, and the index of the rule in each.
 fn aggregated_from<'s>(
     set: &'s PolicySet,
     item: &ItemName,
@@ -287,7 +287,7 @@ fn aggregated_from<'s>(
     })
 }
 
-/// What an expression came to, if it came to true or false.
+/// The result of an expression, if it is `true` or `false`.
 fn held(result: &TracedValue) -> Option<bool> {
     match result {
         TracedValue::Value(value) => value.get().parse().ok(),
@@ -315,7 +315,7 @@ impl CoveredPlace<'_> {
                 &item.name,
             ),
             field: field_of_part(&item.kind, &item.part),
-            // It held: so it was never false.
+            // Only one result occurred: if that was true, it was never false.
             never: never.map(|held| !held),
         }
     }
@@ -330,7 +330,7 @@ impl ItemPart {
 // === impl CoverageReport ===
 
 impl CoverageReport {
-    /// Of all that can be reached.
+    /// The share of all items that were reached.
     pub(crate) const fn percent(&self) -> f64 {
         self.percent
     }
@@ -353,7 +353,7 @@ impl CoverageReport {
 }
 
 impl CoverageReport {
-    /// What was not covered, and how much was.
+    /// The report as text: the items that were not covered, and the totals.
     pub(crate) fn in_words(&self) -> Lines {
         let mut lines = Lines::new();
         for MissedItem {
@@ -392,10 +392,10 @@ impl CoverageReport {
     }
 }
 
-/// What an item of a list is, by its place there.
+/// Which part an item of a list is, given its index.
 type PartOf = fn(usize, &Node) -> Option<ItemPart>;
 
-/// What there is to reach in `object`, each with its line.
+/// The items of `object`, each with its line.
 fn items_of(object: &Document) -> Vec<(u32, ItemName)> {
     let kind = object.text("kind").unwrap_or_default().to_owned();
     let lists: &[(&[&str], PartOf)] = match kind.as_str() {
@@ -467,7 +467,7 @@ fn condition(_: usize, item: &Node) -> Option<ItemPart> {
     Some(ItemPart::MatchCondition(name.to_owned()))
 }
 
-/// Without `..` after a folder, so that a file that several suites name is one.
+/// Resolves `.` and `..`, so that a file counts once if several suites name it differently.
 fn plain(file: &str) -> String {
     let mut path = PathBuf::new();
     for component in Path::new(file).components() {
@@ -494,7 +494,7 @@ fn covered_part(written: &str) -> Option<ItemPart> {
     }
 }
 
-/// The field in which a part stands.
+/// The field of a part, such as `spec.validations[0]`.
 fn field_of_part(kind: &str, part: &ItemPart) -> String {
     match part {
         ItemPart::Policy => "no case applies it".to_owned(),
@@ -506,7 +506,8 @@ fn field_of_part(kind: &str, part: &ItemPart) -> String {
     }
 }
 
-/// A record for each file: its lines, and for what is true or false a branch for each.
+/// The coverage in lcov's format: a record for each file, with its lines, and two branches for each item that is
+/// true or false.
 pub(crate) fn lcov(coverage: &Coverage) -> String {
     let mut files: BTreeMap<&str, Vec<(CoveredPlace<'_>, &CoveredItem)>> = BTreeMap::new();
     for (place, item) in coverage.in_order() {
@@ -543,7 +544,7 @@ fn branches(text: &mut String, items: &[(CoveredPlace<'_>, &CoveredItem)]) {
     }
 }
 
-/// Of several items on a line the one that was reached least counts.
+/// If a line has several items, the one that was reached least often counts.
 fn lines(text: &mut String, items: &[(CoveredPlace<'_>, &CoveredItem)]) {
     let mut lines: BTreeMap<u32, u64> = BTreeMap::new();
     for (place, item) in items {

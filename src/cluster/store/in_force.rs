@@ -1,4 +1,5 @@
-//! What the status of AuthorizationPolicies and AdmissionExceptions is to say.
+//! The condition `InForce` in the status of AuthorizationPolicies, AdmissionExceptions and the other kinds of
+//! Portcullis.
 
 use std::collections::BTreeSet;
 
@@ -16,29 +17,30 @@ use portcullis_policy::field::{Fault, Faults};
 use portcullis_policy::manifest::{ObjectIdentity, ValidatedObject};
 use portcullis_policy::model::{Time, Validity};
 
-/// The condition that an object is to have.
+/// The condition that the status of an object should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DesiredCondition {
     pub(crate) kind: WatchedKind,
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) condition: InForceCondition,
-    /// What stands there.
+    /// The condition that it has now.
     pub(crate) noted: Option<NotedCondition>,
 }
 
 // === impl Store ===
 
 impl Store {
-    /// What was offered last is in force, but for what is `in_files`.
+    /// Notes that what was offered last is in force, except for objects that are `in_files`, too: those of the
+    /// files hold instead.
     pub(crate) fn in_force(&self, in_files: BTreeSet<ObjectIdentity>) {
         let mut known = self.known();
         known.standing.in_force = known.standing.offered.clone();
         known.standing.in_files = in_files;
     }
 
-    /// The condition of each object at `now`, and when that is to be asked again because
-    /// of the time. Nothing is said of a version that is still on its way.
+    /// The condition of each object at `now`, and the next time at which one changes. Objects whose version is not
+    /// in force yet are left out.
     pub(crate) fn conditions(&self, now: Time) -> (Vec<DesiredCondition>, Option<Time>) {
         let known = self.known();
         let (mut wanted, mut next) = (Vec::new(), None::<Time>);
@@ -67,7 +69,7 @@ impl Store {
 // === impl StoredKinds ===
 
 impl StoredKinds {
-    /// What holds of Portcullis' own kinds is given to what puts it in force.
+    /// Notes the versions of Portcullis' own kinds that are now handed over to be put in force.
     pub(crate) fn offer(&mut self) {
         let own = self.kinds.iter().filter(|(kind, _)| kind.is_own());
         let versions = own.flat_map(|(kind, objects)| {
@@ -79,7 +81,7 @@ impl StoredKinds {
         self.standing.offered = versions.collect();
     }
 
-    /// The condition of one object; `None` while its version is on its way.
+    /// The condition of one object; `None` while its version is not in force yet.
     fn condition(
         &self,
         kind: &WatchedKind,
@@ -132,7 +134,7 @@ impl StoredKinds {
     }
 }
 
-/// That of a version that is in force, but for the time.
+/// The condition of a version that is in force, unless it has not begun or has expired.
 fn standing_at(object: &ValidatedObject, now: Time) -> (bool, &'static str, String) {
     let Validity {
         not_before,
@@ -192,7 +194,8 @@ fn validity(object: &ValidatedObject) -> Validity {
     policy.or(exception).unwrap_or_default()
 }
 
-/// Without what stands in every replica's own configuration: each says the same.
+/// The faults as text, without their files and names of clusters: these are from the replica's own configuration,
+/// and all replicas must say the same.
 fn texts(faults: &Faults) -> String {
     let text = |fault: &Fault| {
         let said = format!("{}: {}", fault.kind.as_str(), fault.message);
@@ -207,7 +210,7 @@ fn texts(faults: &Faults) -> String {
 // === impl HeldObject ===
 
 impl HeldObject {
-    /// The first time after `now` at which it begins or ends to hold.
+    /// The first time after `now` at which its validity begins or ends.
     fn changes_after(&self, now: Time) -> Option<Time> {
         let Validity {
             not_before,
@@ -221,10 +224,10 @@ impl HeldObject {
     }
 }
 
-// Expressions compiled again, for another version of CEL. Nobody waits for it: what is held is
-// locked only while an object is looked up, and while what it was compiled to takes its place.
+// Compiles expressions again, for another version of CEL. Nothing else has to wait for it: the store is locked
+// only while an object is looked up, and while the result replaces what was compiled before.
 
-/// What an object says, compiled for another version.
+/// The digest of an object, and the object compiled for another version.
 type CompiledAgain = ([u8; 32], Result<ReadContent, FaultyObject>);
 
 // === impl Store ===
@@ -235,9 +238,9 @@ impl Store {
         self.known().cel_version == version
     }
 
-    /// From now on expressions are compiled for `version`, and those of what is held again. An
-    /// object that has faults then holds on as it was, and they are reported; one that had faults
-    /// and has none holds from now on. Blocks for as long as expressions take to compile.
+    /// Compiles expressions for `version` from now on, and those of the stored objects again. An object with
+    /// faults in that version stays in force as it was, and the faults are reported; one that had faults and has
+    /// none comes into force. Blocks while expressions are compiled.
     pub(crate) fn compile_for(&self, version: Version) {
         let outdated = {
             let mut known = self.changing();
@@ -250,8 +253,7 @@ impl Store {
         self.compile_again(outdated);
     }
 
-    /// Compiles these objects for the version that expressions are compiled for now, and ends
-    /// where that changes.
+    /// Compiles these objects for the current version, and ends if that changes.
     pub(crate) fn compile_again(&self, outdated: Vec<(WatchedKind, Name)>) {
         let version = self.known().cel_version;
         for (kind, name) in outdated {
@@ -289,7 +291,7 @@ impl Store {
 // === impl StoredKinds ===
 
 impl StoredKinds {
-    /// What is compiled for one version, or has faults that another one may not have.
+    /// The objects that are compiled for one version, or have faults that they may not have in another one.
     pub(crate) fn with_expressions(&self) -> Vec<(WatchedKind, Name)> {
         let kinds = self.kinds.iter();
         let outdated = kinds.flat_map(|(kind, objects)| {
@@ -309,7 +311,8 @@ impl HeldObject {
         self.good.as_ref().is_some_and(is_compiled) || !matches!(self.newest, LatestVersion::Good)
     }
 
-    /// What holds, and the last version where that is another one, where they are compiled.
+    /// The text of the version in force, and of the newest version if that is another one; each only if it is
+    /// compiled.
     fn texts(&self, name: &Name) -> [Option<ReceivedObject>; 2] {
         let newest = match &self.newest {
             LatestVersion::Good => None,
@@ -323,7 +326,7 @@ impl HeldObject {
         [self.good.as_ref().and_then(ValidObject::compiled_text), newest]
     }
 
-    /// Takes what the version that holds is compiled to. It stays as it is where it has faults.
+    /// Replaces what the version in force is compiled to. That stays as it is if the new result has faults.
     fn take_compiled(&mut self, cluster: &str, (digest, read): CompiledAgain) {
         let good = self.good.as_mut().filter(|good| good.content.digest == digest);
         let Some(good) = good else { return };
@@ -340,7 +343,7 @@ impl HeldObject {
                 }
             }
             Err(mut refused) if is_newest => {
-                // It has the text itself.
+                // The version in force has the text already.
                 refused.text = None;
                 let made = good.object.compiled_bytes() + refused.faults.memory_bytes();
                 good.charge.take_made(made);
@@ -350,7 +353,8 @@ impl HeldObject {
         }
     }
 
-    /// The same of a version that does not hold. It does where it had faults and has none now.
+    /// Does the same for a newest version that is not in force. If it had faults and has none now, it comes into
+    /// force.
     fn take_newest_compiled(
         &mut self,
         store: &Store,
@@ -403,7 +407,7 @@ impl HeldObject {
 // === impl ValidObject ===
 
 impl ValidObject {
-    /// What it says, where it has expressions.
+    /// Its text, if it has expressions.
     fn compiled_text(&self) -> Option<ReceivedObject> {
         let content = &self.content;
         let text = || ReceivedObject::stored(content.name.clone(), content.digest, &content.text.get());

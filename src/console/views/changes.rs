@@ -1,5 +1,5 @@
-//! `/changes`: the last sets that were in force, what became of the objects in files from one of them to
-//! another, and which requests are decided otherwise.
+//! `/changes`: the last sets that were in force, the objects that changed between two of them, and the requests
+//! that these decide differently.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use portcullis_policy::authorization::proof::{self, ProofLimitError, WorkLimit};
 use portcullis_policy::explain::difference::DifferenceReport;
 use portcullis_policy::model::Deadline;
 
-/// What was in force, and what changed between two of them.
+/// The sets that were in force, and what changed between two of them.
 #[derive(Debug, Serialize)]
 struct ChangesView {
     /// The newest first.
@@ -27,12 +27,12 @@ struct ChangesView {
     from: String,
     to: String,
     objects: Vec<ObjectRow>,
-    /// Objects that changed too, and are not kept.
+    /// The number of further changed objects, which are not kept.
     #[serde(rename = "leftOut")]
     left_out: usize,
-    /// What requests of the chosen cluster are decided otherwise, as `portcullis diff` says it.
+    /// Which requests of the chosen cluster are decided differently, as `portcullis diff` reports it.
     decisions: Option<DifferenceReport>,
-    /// Why it does not say so.
+    /// Why there are no `decisions`.
     undecided: &'static str,
 }
 
@@ -46,7 +46,7 @@ struct RevisionRow {
     removed: usize,
 }
 
-/// An object that says something else.
+/// A changed object.
 #[derive(Debug, Serialize)]
 struct ObjectRow {
     object: String,
@@ -70,7 +70,7 @@ struct DiffLine {
 struct ChangesPage<'a> {
     frame: PageFrame,
     view: &'a ChangesView,
-    /// Where `from` is among the revisions.
+    /// The index of `from` in `revisions`.
     from_place: usize,
     to_place: usize,
     clusters: &'a ClusterChoice,
@@ -85,7 +85,8 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     request.query.only(&["from", "to", "cluster"])?;
     let clusters = ClusterChoice::new(context, &request.query)?;
     let known = visible_revisions(context);
-    // What was taken back is there twice: the later one counts, of those before `to`.
+    // A revision that was rolled back to occurs twice: the last one counts, and for `from` the last one up to
+    // `to`.
     let place = |name: &str, end: usize, or: usize| match request.query.one(name)? {
         None => Ok(or),
         Some(wanted) => {
@@ -142,7 +143,7 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     Page::of(request.representation, &view, &page)
 }
 
-/// What the newer of two sets decides otherwise, from now on.
+/// What the newer of two sets decides differently, as of now.
 fn decisions(
     context: &ViewContext<'_>,
     [old, new]: [&Arc<PolicySet>; 2],
@@ -156,7 +157,8 @@ fn decisions(
     Ok(DifferenceReport::new(&changes, &[], Vec::new()))
 }
 
-/// Who sees one cluster sees its objects, and those that hold for all.
+/// The revisions with the objects that this user may see: those of the visible clusters, and those for all
+/// clusters.
 fn visible_revisions(context: &ViewContext<'_>) -> Vec<RevisionInForce> {
     let mut revisions = context.console.changes.revisions();
     if context.visible.only().is_none() {
@@ -180,7 +182,7 @@ fn visible_revisions(context: &ViewContext<'_>) -> Vec<RevisionInForce> {
                 .collect(),
         });
     }
-    // That others changed something is theirs.
+    // A revision that changed only objects of other clusters is not shown, except the first.
     let mut is_first = true;
     let is_theirs = |changes: &ObjectChanges| changes.objects.is_empty() && changes.left_out.is_empty();
     revisions.retain(|revision| std::mem::take(&mut is_first) || !is_theirs(&revision.changes));
@@ -206,7 +208,7 @@ impl From<&RevisionInForce> for RevisionRow {
 }
 
 impl RevisionRow {
-    /// `2026-11-27 18:04:05 UTC`, which a list has room for.
+    /// The time without fractions, `2026-11-27 18:04:05 UTC`, for which a list has room.
     fn since_second(&self) -> String {
         let second = self.since.get(..19).unwrap_or(&self.since);
         format!("{} UTC", second.replacen('T', " ", 1))
@@ -240,11 +242,11 @@ impl From<(ChangedObjectKey, ObjectChange)> for ObjectRow {
     }
 }
 
-/// How long two texts are compared until what is left of them counts as other lines: those of all
-/// objects of a change together take less than a view may.
+/// How long two texts are compared before the rest counts as different lines: comparing all objects of a change
+/// takes less time than a view may take.
 const MAX_COMPARING_TIME: Duration = Duration::from_millis(20);
 
-/// Both texts, line by line.
+/// The difference between two texts, line by line.
 fn lines(before: &str, after: &str) -> Vec<DiffLine> {
     let difference = TextDiff::configure()
         .algorithm(Algorithm::Patience)

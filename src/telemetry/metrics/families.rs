@@ -1,5 +1,5 @@
-//! Metric families: name, help and labels; and the values of labels, which are those known beforehand and the
-//! names of objects; and the recorders of one webhook behind the gateway.
+//! Metric families (name, help and labels), the values of labels, and the recorders of one webhook behind the
+//! gateway. The values of a label are known beforehand, or are names of objects.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -73,7 +73,7 @@ pub(crate) struct Families {
     pub(crate) build_info: IntGaugeVec,
 }
 
-/// Makes metrics that a registry knows.
+/// Creates metrics and registers them.
 struct Registrar<'r>(&'r Registry);
 
 /// A label whose values are known when the program is built.
@@ -127,7 +127,7 @@ macro_rules! label {
 }
 
 label! {
-    /// `state`: how far the client of a connection has come in saying who it is.
+    /// `state`: how far the client of a connection is authenticated.
     ConnectionState {
         /// Its TLS handshake is not complete.
         Handshake => "handshake",
@@ -143,7 +143,7 @@ label! {
     AuthenticationMethod {
         /// A client certificate.
         Certificate => "certificate",
-        /// A bearer token that a kubeconfig holds, or one that nobody knows.
+        /// A bearer token of a kubeconfig, or an unknown one.
         Bearer => "bearer",
         /// A user name and password.
         Basic => "basic",
@@ -171,29 +171,29 @@ label! {
 label! {
     /// `code`: the HTTP status codes that the gateway answers with.
     Code {
-        /// A review.
+        /// The review was answered.
         Ok => "200",
-        /// Not a review.
+        /// The body is not a review.
         BadRequest => "400",
-        /// No or bad credential.
+        /// No credential, or one that is not accepted.
         Unauthorized => "401",
-        /// Not for this caller.
+        /// The endpoint is not for this caller.
         Forbidden => "403",
         /// Unknown path.
         NotFound => "404",
-        /// Not by this method.
+        /// The path does not have this method.
         MethodNotAllowed => "405",
-        /// Too large.
+        /// The body is too large.
         TooLarge => "413",
-        /// Not JSON.
+        /// The body is not JSON.
         UnsupportedMediaType => "415",
-        /// Over the limit.
+        /// A limit of requests is reached.
         TooManyRequests => "429",
-        /// A fault of the gateway.
+        /// An error in the gateway.
         InternalError => "500",
-        /// Starting.
+        /// There are no policies to decide by yet, as while the gateway starts.
         Unavailable => "503",
-        /// Past the deadline.
+        /// The deadline has passed.
         Timeout => "504",
     }
 }
@@ -282,7 +282,7 @@ impl<L: Label, R> ByLabel<L, R> {
         ByLabel(labels.into_iter().zip(recorders.into_iter().map(with)).collect())
     }
 
-    /// The recorder of a value, if it has one. There are few: a walk beats a map.
+    /// The recorder of a value, if it has one. There are so few that a linear search is faster than a map.
     pub(crate) fn get(&self, value: L) -> Option<&R> {
         self.0
             .iter()
@@ -325,14 +325,14 @@ pub(crate) fn label_values(family: &impl Collector, name: &str) -> HashSet<Strin
         .collect()
 }
 
-/// The most names of watched objects that have series of their own in a family. Who may create
-/// objects in a watched cluster chooses their names, and Prometheus keeps each series.
+/// The most names of watched objects that have series of their own in a family. Users of a watched cluster choose
+/// the names of its objects, and Prometheus keeps each series.
 const MAX_WATCHED_NAMES: usize = 1000;
 
-/// What the others are counted as, together.
+/// The label under which the others are counted together.
 pub(crate) const OTHER: &str = "other";
 
-/// The names that the configuration and its files have, which always have series of their own.
+/// The names in the configuration and its files, which always have series of their own.
 #[derive(Debug, Default)]
 pub(crate) struct ConfiguredNames(Mutex<HashSet<String>>);
 
@@ -341,8 +341,8 @@ impl ConfiguredNames {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
-    /// Which of `names` are labels: those that are configured and, of the others, the first
-    /// [`MAX_WATCHED_NAMES`]. A webhook's is that of its configuration.
+    /// The `names` that have series of their own: those that are configured and, of the others, the first
+    /// [`MAX_WATCHED_NAMES`]. A webhook is configured if its webhook configuration is.
     pub(crate) fn labels<'n>(&self, names: impl Iterator<Item = &'n str>) -> SeriesLabels {
         let configured = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_configured = |name: &&str| {
@@ -356,12 +356,12 @@ impl ConfiguredNames {
     }
 }
 
-/// The names that are labels.
+/// The names that have series of their own.
 #[derive(Debug, Default)]
 pub(crate) struct SeriesLabels(HashSet<String>);
 
 impl SeriesLabels {
-    /// `name`, or what it is counted as.
+    /// `name` if it has series of its own, or else [`OTHER`].
     pub(crate) fn of<'n>(&self, name: &'n str) -> &'n str {
         if self.0.contains(name) { name } else { OTHER }
     }
@@ -370,7 +370,7 @@ impl SeriesLabels {
 // === impl Families ===
 
 impl Families {
-    /// All of them, known to `registry`.
+    /// Registers all of them in `registry`.
     #[rustfmt::skip]
     pub(crate) fn new(registry: &Registry) -> Result<Self, Error> {
         let make = Registrar(registry);
@@ -480,7 +480,7 @@ impl Families {
         })
     }
 
-    /// Ends the series of a policy. An error means that one is gone already.
+    /// Removes the series of a policy. An error means that a series does not exist.
     pub(crate) fn end_policy(&self, kind: &str, name: &str) {
         for result in PolicyResult::ALL {
             let _gone = self
@@ -490,7 +490,7 @@ impl Families {
         let _gone = self.policy_cost.remove_label_values(&[kind, name]);
     }
 
-    /// Ends the series of a webhook. An error means that one is gone already.
+    /// Removes the series of a webhook. An error means that a series does not exist.
     pub(crate) fn end_upstream(&self, webhook: &str) {
         for outcome in Outcome::ALL {
             let _gone = self
@@ -561,18 +561,18 @@ pub struct UpstreamRecorder {
 // === impl UpstreamRecorder ===
 
 impl UpstreamRecorder {
-    /// A request ended.
+    /// Records a request that ended.
     pub fn record(&self, outcome: Outcome, took: Duration) {
         self.requests.record(outcome, IntCounter::inc);
         self.duration.observe(took.as_secs_f64());
     }
 
-    /// A request was not made: there are too many, or it would be no use.
+    /// Records a request that was not made, because there are too many or it could not succeed.
     pub fn refused(&self) {
         self.requests.record(Outcome::Failure, IntCounter::inc);
     }
 
-    /// Whether the breaker of the webhook is open.
+    /// Records whether the circuit breaker of the webhook is open.
     pub fn breaker_open(&self, is_open: bool) {
         self.breaker_open.set(i64::from(is_open));
     }

@@ -5,10 +5,10 @@
 //! take ─▶ one call ─▶ reply ─▶ verified by the caller ─▶ release: idle, or ended
 //! ```
 //!
-//! HTTP/1.1 does not say which question a reply answers. A server, or a proxy before it, that
-//! sends one reply too many would give every later question the reply to another. So a connection
-//! is used by one call at a time, until its reply has been verified, and again only if that reply
-//! named its question. hyper ends an idle connection over which anything comes.
+//! HTTP/1.1 does not say which question a reply answers. If a server, or a proxy before it, sends one reply too
+//! many, every later question gets the reply to another. So a connection is used by one call at a time, until its
+//! reply has been verified, and again only if that reply named its question. hyper closes an idle connection on
+//! which anything arrives.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -41,19 +41,19 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a server that replied may take to read the rest of the request.
 const MAX_UNREAD_TIME: Duration = Duration::from_millis(500);
 
-/// What a connection of HTTP/1.1 reads and writes at once. It keeps as much while it is idle.
+/// The size of the buffer of an HTTP/1.1 connection, which it keeps while it is idle.
 const MAX_BUFFER_BYTES: usize = 64 << 10;
 
-/// A question, which is written part by part: hyper copies a part to its buffer and keeps that.
+/// The body of a request, which is sent in parts: hyper copies a part to its buffer, and keeps the buffer.
 #[derive(Clone)]
 pub(crate) struct RequestBody(Bytes);
 
-/// The largest part.
+/// The largest part of a body.
 const MAX_PART_BYTES: usize = 16 << 10;
 
 type SendResult = Result<Response<Incoming>, TrySendError<Request<RequestBody>>>;
 
-/// The connections to one webhook, and the way to it.
+/// The connections to one webhook, and what opens new ones.
 pub(crate) struct ConnectionPool {
     connector: Connector,
     /// `Host` of HTTP/1.1.
@@ -63,17 +63,17 @@ pub(crate) struct ConnectionPool {
 
 /// The connections to one webhook that wait for a call.
 struct OpenConnections {
-    /// Of those of HTTP/1.1, which are in [`IDLE`].
+    /// The ID of the HTTP/1.1 connections in [`IDLE`].
     id: u64,
-    /// Of that of HTTP/2, which is in [`IDLE`] too.
+    /// The ID of the HTTP/2 connection in [`IDLE`].
     shared_id: u64,
     tenant: Option<Arc<str>>,
-    /// Of HTTP/2: every call may use it, at the same time. It ends with the last call once it is not
-    /// kept any more.
+    /// The HTTP/2 connection, which all calls may use at the same time. Once it is not kept any more, it ends with
+    /// its last call.
     shared: Mutex<Weak<http2::SendRequest<RequestBody>>>,
 }
 
-/// All connections that nobody uses, and those of HTTP/2 that were used lately.
+/// All idle connections, and those of HTTP/2 that were used lately.
 static IDLE: IdleConnections<IdleConnection> = IdleConnections::new();
 
 enum IdleConnection {
@@ -84,7 +84,7 @@ enum IdleConnection {
     ),
 }
 
-/// A connection of HTTP/1.1, which ends with this.
+/// An HTTP/1.1 connection, which is closed when this is dropped.
 struct Http1Connection {
     sender: http1::SendRequest<RequestBody>,
     driver: AbortHandle,
@@ -95,8 +95,9 @@ enum Connection {
     Http2(Arc<http2::SendRequest<RequestBody>>),
 }
 
-/// The connection over which a reply came, until it was verified. It ends with this unless it is
-/// [released](Self::release): the reply was not one to the question that was asked.
+/// The connection on which a reply arrived, until the reply is verified. If this is dropped without being
+/// [released](Self::release), the reply was not to the question that was asked, and the connection is not used
+/// again.
 #[derive(Default)]
 pub struct UsedConnection(Option<(Connection, Weak<OpenConnections>)>);
 
@@ -116,8 +117,8 @@ impl ConnectionPool {
         self.connector.allow(reply_bytes)
     }
 
-    /// Sends `request`, whose URI is absolute, and waits for the head of the reply. A new
-    /// connection, if one is needed, must be there by `connected_by`.
+    /// Sends `request`, whose URI is absolute, and waits for the head of the reply. If a new connection is needed,
+    /// it must be established by `connected_by`.
     pub(crate) async fn send(
         &self,
         request: &Request<RequestBody>,
@@ -181,7 +182,7 @@ impl OpenConnections {
         }
     }
 
-    /// A connection on which a question can be asked now.
+    /// A connection on which a request can be sent now.
     fn take(&self) -> Option<Connection> {
         let shared = self.shared().upgrade();
         if let Some(shared) = shared.filter(|shared| !shared.is_closed()) {
@@ -197,7 +198,7 @@ impl OpenConnections {
         }
     }
 
-    /// Has others use a connection of HTTP/2, unless they have one.
+    /// Shares an HTTP/2 connection with other calls, unless they have one.
     fn share(&self, sender: http2::SendRequest<RequestBody>) -> Arc<http2::SendRequest<RequestBody>> {
         let sender = Arc::new(sender);
         let mut shared = self.shared();
@@ -209,7 +210,7 @@ impl OpenConnections {
         sender
     }
 
-    /// Keeps the connection of HTTP/2 that others use, as one that was used last.
+    /// Keeps the shared HTTP/2 connection, as the one that was used last.
     fn keep_sharing(&self, sender: &Arc<http2::SendRequest<RequestBody>>) {
         if ptr::eq(self.shared().as_ptr(), Arc::as_ptr(sender)) {
             IDLE.end(self.shared_id);
@@ -225,7 +226,7 @@ impl OpenConnections {
         }
     }
 
-    /// Keeps a connection.
+    /// Keeps an idle connection.
     fn put(&self, id: u64, connection: IdleConnection) {
         let most = Descriptors::of_process().idle_calls;
         if IDLE.put(id, self.tenant.as_ref(), connection, most) {
@@ -317,8 +318,8 @@ impl Connection {
 // === impl UsedConnection ===
 
 impl UsedConnection {
-    /// Waits until the whole request is sent, now that the whole reply is there: only then can
-    /// another follow.
+    /// Waits until the whole request is sent, now that the whole reply has arrived: only then can another request
+    /// follow.
     pub(crate) async fn sent(&mut self) {
         let Some((Connection::Http1(connection), _)) = &mut self.0 else {
             return;
@@ -329,8 +330,8 @@ impl UsedConnection {
         }
     }
 
-    /// Lets others use the connection: the reply is one to the question that was asked, where
-    /// that can be told. One of HTTP/1.1 is used again only if the reply `names_question`.
+    /// Lets other calls use the connection, if the reply was verified to be to the question that was asked, where
+    /// that is possible. An HTTP/1.1 connection is used again only if the reply `names_question`.
     pub fn release(mut self, names_question: bool) {
         match self.0.take() {
             Some((Connection::Http1(connection), open)) if names_question => {
@@ -364,13 +365,13 @@ impl std::fmt::Debug for UsedConnection {
     }
 }
 
-/// As a request of HTTP/1.1 names what it is for.
+/// The URI in origin form, as requests of HTTP/1.1 have it (RFC 9112, 3.2.1).
 fn in_origin_form(uri: &Uri) -> Uri {
     let path = uri.path_and_query().cloned();
     path.unwrap_or_else(|| PathAndQuery::from_static("/")).into()
 }
 
-/// Threads that wait for what cannot be awaited: name servers and files.
+/// Threads for what blocks: name resolution and files.
 const BLOCKING_THREADS: usize = 64;
 
 static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
@@ -378,7 +379,7 @@ static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
 /// Ends its task when dropped.
 struct Task<T>(JoinHandle<T>);
 
-/// Runs `call` there. It ends when the caller stops waiting.
+/// Runs `call` on the threads for calls. It is aborted if the caller stops waiting.
 pub(crate) async fn run<T: Send + 'static>(
     call: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, CallError> {
@@ -387,7 +388,7 @@ pub(crate) async fn run<T: Send + 'static>(
     (&mut task.0).await.map_err(|_| CallError::Runtime)
 }
 
-/// Does `work` there; nobody waits for it.
+/// Runs `work` on the threads for calls, in the background.
 pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) {
     if let Some(runtime) = RUNTIME.get_or_init(start) {
         drop(runtime.spawn(work));

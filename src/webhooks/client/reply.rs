@@ -1,5 +1,6 @@
-//! The reply of a webhook: status, bounded body, and `Content-Type`, whose value does not matter, only
-//! whether Go could parse it (`mime.ParseMediaType`); client-go rejects the reply otherwise.
+//! Reads the reply of a webhook: its status, its body up to a limit, and its `Content-Type`. As in client-go, the
+//! media type itself does not matter, but a reply whose `Content-Type` Go cannot parse (`mime.ParseMediaType`) is
+//! rejected.
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
@@ -16,22 +17,22 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use portcullis_policy::admission::{ObjectMemory, TakenMemory};
 
-/// Where the bytes of replies are counted while they arrive, and as long as they are kept.
+/// The memory budget that the bytes of a reply are charged to, from their arrival until the reply is dropped.
 pub type ReplyMemory = Arc<dyn ObjectMemory + Send + Sync>;
 
-/// The memory that a body begins with.
+/// The smallest capacity that is allocated for a body, unless its limit is lower.
 const MIN_BODY_BYTES: usize = 4 << 10;
 
-/// No fewer bytes than what decompresses a body takes besides it.
+/// An upper bound for the memory of the gzip decoder itself, in addition to the decompressed body.
 const DECOMPRESSION_BYTES: usize = 64 << 10;
 
-/// A body, and the memory that was taken for it.
+/// The body of a reply, and its charge against the memory budget, which is returned on drop.
 pub(crate) struct CountedBody {
     pub(crate) bytes: Bytes,
     pub(crate) taken: Option<TakenMemory>,
 }
 
-/// What the body is collected in.
+/// Collects the body, and decompresses it if necessary.
 enum Sink {
     Plain(BoundedBuffer),
     Gzip {
@@ -40,17 +41,17 @@ enum Sink {
     },
 }
 
-/// Bytes, no more than a limit, and no more than there is memory for.
+/// A buffer that grows up to a limit, and only as long as the memory budget allows it.
 struct BoundedBuffer {
     bytes: Vec<u8>,
     limit: usize,
     memory: Option<ReplyMemory>,
     taken: Option<TakenMemory>,
-    /// Why no more is written.
+    /// Why the last write failed: `Write` can only return an I/O error.
     failure: Option<CallError>,
 }
 
-/// The body of `response`, of at most `limit` bytes once decompressed, which take of `memory`.
+/// Reads the body of `response`, of at most `limit` bytes once decompressed, which are charged to `memory`.
 pub(crate) async fn read(
     response: Response<Incoming>,
     limit: usize,
@@ -140,7 +141,7 @@ impl Sink {
 // === impl BoundedBuffer ===
 
 impl BoundedBuffer {
-    /// Makes room for so many bytes more, which are counted before they are allocated.
+    /// Makes room for `more` bytes, which are charged to the memory budget before they are allocated.
     fn reserve(&mut self, more: usize) -> Result<(), CallError> {
         let needed = self.bytes.len() + more;
         if needed > self.limit {
@@ -151,7 +152,8 @@ impl BoundedBuffer {
             return Ok(());
         }
         let wanted = needed.max(2 * capacity).max(MIN_BODY_BYTES).min(self.limit);
-        // Both are counted while one is copied to the other.
+        // Until `self.taken` is replaced, both the old and the new buffer are charged: reallocating copies one to
+        // the other.
         let taken = self.take(wanted)?;
         self.bytes.reserve_exact(wanted - self.bytes.len());
         self.taken = taken;
@@ -204,7 +206,7 @@ pub(crate) fn is_sound(text: &str) -> bool {
     }
 }
 
-/// A token, or two with a slash between them.
+/// Whether `text` is a token, or two tokens separated by a slash.
 fn is_type(text: &str) -> bool {
     let (kind, rest) = token(text);
     let subtype = rest.strip_prefix('/').map(token);
@@ -215,7 +217,7 @@ fn is_type(text: &str) -> bool {
         }
 }
 
-/// The name of `; name=value`, and what follows it.
+/// Parses `; name=value`: the name, and the text after the parameter.
 fn parameter(text: &str) -> Option<(&str, &str)> {
     let (name, rest) = token(text.strip_prefix(';')?.trim_start());
     let rest = rest.trim_start().strip_prefix('=')?.trim_start();
@@ -226,7 +228,7 @@ fn parameter(text: &str) -> Option<(&str, &str)> {
     (!name.is_empty()).then_some((name, after))
 }
 
-/// What follows the quote that ends a text.
+/// The text after the closing quote of a quoted string.
 fn quoted_end(text: &str) -> Option<&str> {
     let mut characters = text.char_indices();
     while let Some((place, character)) = characters.next() {
@@ -249,16 +251,16 @@ fn token(text: &str) -> (&str, &str) {
 
 // Errors of calls to webhooks, and of settings for them.
 
-/// Why a call got no reply. No text holds a credential or what the webhook sent.
+/// Why a call to a webhook failed. No message contains a credential, or anything that the webhook sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The name has no address.
+    /// The host name could not be resolved.
     #[error(
         "no address for `{host}`: {reason}; where it is, `upstreams.addresses` of the gateway's configuration \
          can say (for webhooks watched in another cluster, `clusters[].upstreams.addresses`)"
     )]
     Resolve {
-        /// The name.
+        /// The host name.
         host: String,
         /// What the resolver said.
         reason: String,
@@ -266,82 +268,82 @@ pub enum CallError {
     /// The address is not among those that may be dialled.
     #[error("`{0}` is not among the allowed addresses")]
     Forbidden(SocketAddr),
-    /// The address is loopback or link-local, and others than the administrator chose it.
+    /// The address is loopback or link-local, and somebody other than the gateway's administrator chose it.
     #[error("`{0}` is loopback or link-local: the gateway's `upstreams` for this cluster must name it")]
     OnThisHost(SocketAddr),
     /// The address is where this gateway listens: the call would come back.
     #[error("`{0}` is this gateway itself")]
     Itself(SocketAddr),
-    /// No connection came about.
+    /// The connection could not be established.
     #[error("dial `{address}`: {reason}")]
     Dial {
-        /// Where to.
+        /// The address that was dialled.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// No connection came about in time.
+    /// The connection was not established in time.
     #[error("no connection within {0:?}")]
     Connect(Duration),
-    /// The handshake failed, or the certificate is not to be trusted.
+    /// The handshake failed, or the certificate is not trusted.
     #[error("tls: {0}")]
     Tls(String),
-    /// The connection broke, or what came over it is not HTTP.
+    /// The connection failed, or the reply is not valid HTTP.
     #[error("{0}")]
     Exchange(String),
-    /// The other side ended the connection in the middle.
+    /// The peer reset the connection.
     #[error("connection reset")]
     Reset,
-    /// A status other than 200 to 206; a redirect is one.
+    /// The status is not one of 200 to 206. Redirects are not followed.
     #[error("the webhook answered with status {0}")]
     Status(u16),
     /// The reply is larger than this many bytes.
     #[error("the reply is larger than {0} bytes")]
     TooLarge(usize),
-    /// There is no memory for the reply.
+    /// The memory budget for replies is used up.
     #[error("no memory is left for its reply: those to this user or cluster take as much as they may")]
     NoMemory,
-    /// The reply says of itself what nobody can read.
+    /// The `Content-Type` of the reply cannot be parsed.
     #[error("the reply's Content-Type is not a media type")]
     ContentType,
     /// The reply is not in the encoding that it claims.
     #[error("the reply cannot be decompressed")]
     Encoding,
-    /// There is a connection, but the time is over.
+    /// The connection was established, but the reply did not arrive in time.
     #[error("no reply within {0:?}")]
     Timeout(Duration),
-    /// The threads that make calls are not there.
+    /// The threads that make calls could not be started, or the task of the call failed.
     #[error("cannot start a thread for the call")]
     Runtime,
 }
 
-/// Why nothing could be called with some settings.
+/// Why the settings of a webhook cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// The URL is none, or not one of the scheme `https`.
+    /// The URL is invalid, or its scheme is not `https`.
     #[error("`{url}` is not a valid webhook URL: {reason}")]
     Url {
-        /// As written.
+        /// The URL as it is configured.
         url: String,
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A CA bundle without a certificate.
+    /// The CA bundle contains no certificate, or an invalid one.
     #[error("the CA bundle has no certificate in PEM, or an invalid one")]
     Authorities,
-    /// A client certificate that is none.
+    /// The client certificate is not valid PEM.
     #[error("the client certificate is not valid PEM")]
     Certificate,
-    /// A key that is none, or is encrypted.
+    /// The client key is not valid PEM, or is encrypted.
     #[error("the client key is not valid PEM, or is encrypted")]
     Key,
-    /// A key of another certificate.
+    /// The client key does not belong to the client certificate.
     #[error("the client key does not belong to the client certificate")]
     Mismatch,
-    /// A host or credential that no header can hold.
+    /// A host, user agent or credential contains characters that are not allowed in headers.
     #[error("a host, user agent or credential contains characters that are not allowed in HTTP headers")]
     Header,
-    /// OpenSSL refused.
+    /// OpenSSL returned an error.
     #[error("openssl: {0}")]
     OpenSsl(String),
 }

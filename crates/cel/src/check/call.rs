@@ -14,8 +14,8 @@ use crate::types::Type;
 use crate::value::{Entries, Key, List, Value, exact_int};
 use crate::{CompileError, brief, library, regex};
 
-/// Functions of one constant that are worked out when they are compiled, and
-/// so cost nothing (cel-go `overloads.IsTypeConversionFunction`).
+/// Conversions that are evaluated at compile time if the argument is constant, and so cost nothing later (cel-go
+/// `overloads.IsTypeConversionFunction`).
 const CONVERSIONS: [&str; 10] = [
     "bool",
     "bytes",
@@ -29,10 +29,10 @@ const CONVERSIONS: [&str; 10] = [
     "uint",
 ];
 
-/// The steps that an entry of a constant set takes to be made.
+/// The compile steps for making one entry of a constant set.
 const STEPS_PER_ENTRY: u64 = 16;
 
-/// The steps that a part of a constant takes to be copied.
+/// The compile steps for copying one part of a constant.
 const STEPS_PER_PART: u64 = 4;
 
 impl Checker<'_> {
@@ -87,7 +87,7 @@ impl Checker<'_> {
         checked
     }
 
-    /// Errors in a call of `format` can often be found in advance.
+    /// Checks a call of `format` in advance, if the format is a literal and the arguments are a list literal.
     fn check_format(
         &self,
         expr: &Expr,
@@ -108,7 +108,7 @@ impl Checker<'_> {
         else {
             return Ok(());
         };
-        // A format that is computed is not checked.
+        // A computed format is not checked.
         let is_literal = matches!(&expr.kind, ExprKind::Call { target: Some(target), .. }
             if matches!(target.kind, ExprKind::Literal(_)));
         let (true, Some(Value::String(format))) = (is_literal, format.constant()) else {
@@ -119,8 +119,8 @@ impl Checker<'_> {
         library::check_format(format, &types).map_err(|message| self.fault(expr, message))
     }
 
-    /// The type of what is to be formatted; of what cannot be written, if a list or
-    /// map that is spelt out holds that.
+    /// The type of a value to format; for a list or map literal with a part that cannot be formatted, the type of
+    /// that part.
     fn written_type(&self, expr: &Expr) -> Result<Type, CompileError> {
         let of = self.types.get(&std::ptr::from_ref(expr));
         let of = of.map_or(Ok(Type::Dyn), |of| self.resolved(of))?;
@@ -141,8 +141,8 @@ impl Checker<'_> {
         Ok(of)
     }
 
-    /// A literal pattern must compile (cel-go's validator of such). For the
-    /// function `matches(text, pattern)`, upstream looks at the text.
+    /// A literal pattern must compile (cel-go's validator for regular expressions). In the form
+    /// `matches(text, pattern)`, upstream checks the text instead.
     fn check_pattern(&mut self, function: &str, arguments: &[Expr]) -> Result<(), CompileError> {
         let ("matches", Some(first)) = (function, arguments.first()) else {
             return Ok(());
@@ -158,8 +158,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The pattern compiled, once however often it stands in the expression; or what is wrong
-    /// with it.
+    /// Compiles a pattern, only once if it occurs several times in the expression. The inner error says what is
+    /// wrong with the pattern; the outer one, that the budget is exhausted.
     fn pattern(
         &mut self,
         pattern: &str,
@@ -241,7 +241,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The type of what `overload` makes of these arguments, if it takes them.
+    /// The type of the result of `overload` for these arguments, if it accepts them.
     fn result_of(&mut self, overload: &Overload, arguments: &[Type]) -> Result<Option<Type>, CompileError> {
         if !overload.is_generic {
             let takes = self.bindings.assign_all(arguments, &overload.parameters)?;
@@ -257,7 +257,7 @@ impl Checker<'_> {
     }
 
     fn no_overload(&self, expr: &Expr, function: &str, is_member: bool, arguments: &[Type]) -> CompileError {
-        // As long as a message may be: the names of types may be of any length.
+        // `brief` bounds the message, because names of types may have any length.
         let written = |of: &Type| Ok(brief(self.resolved(of)?));
         let resolved: Result<Vec<String>, CompileError> = arguments.iter().map(written).collect();
         let applied = match resolved.as_deref() {
@@ -271,7 +271,7 @@ impl Checker<'_> {
         )
     }
 
-    /// The step that a call is: some functions are steps of their own.
+    /// The plan of a call: some functions have a plan node of their own.
     fn step(
         &mut self,
         expr: &Expr,
@@ -296,8 +296,8 @@ impl Checker<'_> {
         Ok(call)
     }
 
-    /// What can be worked out for a call of `function`, if anything: a constant pattern that it
-    /// will never take is an error.
+    /// What can be prepared for a call of `function` at compile time. A constant pattern that is invalid is an
+    /// error.
     fn prepared(
         &mut self,
         expr: &Expr,
@@ -335,13 +335,13 @@ impl Checker<'_> {
         let value = program.evaluate(&mut Activation::default(), &mut Budget::new(u64::MAX));
         let value =
             value.map_err(|error| self.fault(expr, format_args!("program instantiation failed: {error}")))?;
-        // It is no larger than what it is made of, which is counted.
+        // The value is no larger than the constants that it is computed from, whose memory is counted.
         let parts = count_parts(&value);
         self.bindings.budget().work(STEPS_PER_PART * parts)?;
         Ok(value.into_owned())
     }
 
-    /// Functions of two arguments that are steps of their own.
+    /// The plan of a function of two arguments that has a plan node of its own.
     fn pair(
         &self,
         function: &str,
@@ -370,7 +370,7 @@ impl Checker<'_> {
         })
     }
 
-    /// The items of a constant list, if `in` can look them up.
+    /// The items of a constant list as a set, if `in` can look them up.
     fn constant_set(&self, list: &Value<'static>) -> Result<Option<Entries<'static>>, CompileError> {
         let Value::List(list) = list else { return Ok(None) };
         self.bindings.budget().work(STEPS_PER_ENTRY * list.len() as u64)?;
@@ -443,7 +443,7 @@ fn call_node(
     }))
 }
 
-/// How many parts a constant has. It nests no deeper than the expression that it is.
+/// The number of parts of a constant, which nests no deeper than the expression that it was made of.
 fn count_parts(value: &Value<'_>) -> u64 {
     let within = match value {
         Value::String(text) => text.len() as u64 / 64,
@@ -458,11 +458,11 @@ fn count_parts(value: &Value<'_>) -> u64 {
     1 + within
 }
 
-/// The items of a list, if `in` can look them up.
+/// The items of a list as a set, if `in` can look them up.
 fn set_of(list: &List<'static>) -> Option<Entries<'static>> {
     let mut set = Entries::new();
     for item in list.items() {
-        // A number is found whichever type it is asked for as.
+        // CEL compares numbers of different types, so a whole double must be found as an int, too.
         if let Value::Double(double) = item
             && let Some(int) = exact_int(double)
         {

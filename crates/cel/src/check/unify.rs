@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::cost::{CompileBudget, Exhaustion};
 use crate::types::Type;
 
-/// How many parts a type may have, those that are shared counted wherever they stand.
+/// How many parts a type may have. A shared part counts wherever it occurs.
 const MAX_TYPE_SIZE: usize = 1000;
 
 /// How deep types may nest.
@@ -20,16 +20,16 @@ const MAX_TYPE_DEPTH: u32 = 250;
 /// of signatures.
 const FIRST: u32 = 1 << 16;
 
-/// What the type variables that are resolved stand for.
+/// The types to which type variables are bound.
 #[derive(Debug)]
 pub(crate) struct Bindings<'b> {
     types: Vec<Option<Type>>,
-    /// What the variables that an assignment bound stood for before, so that it can be undone.
+    /// The former types of the variables that the current assignment bound, so that it can be undone.
     replaced: Vec<(usize, Option<Type>)>,
     budget: &'b CompileBudget<'b>,
 }
 
-/// The result of a walk over types, unless it took too much.
+/// The result of a walk over types, unless it exceeded a limit.
 type TypeWalk<T> = Result<T, Exhaustion>;
 
 impl<'b> Bindings<'b> {
@@ -41,12 +41,12 @@ impl<'b> Bindings<'b> {
         }
     }
 
-    /// What every walk is counted by.
+    /// The budget that every walk is charged to.
     pub(crate) const fn budget(&self) -> &'b CompileBudget<'b> {
         self.budget
     }
 
-    /// A type variable that nothing is known of.
+    /// A new type variable, which is not bound.
     pub(crate) fn fresh(&mut self) -> Type {
         let number = FIRST + u32::try_from(self.types.len()).unwrap_or_default();
         self.types.push(None);
@@ -88,15 +88,14 @@ impl<'b> Bindings<'b> {
         }
     }
 
-    /// Replaces type variables by what they stand for; those that stand for
-    /// nothing yet by `dyn`, if `to_dyn`.
+    /// Replaces type variables by the types to which they are bound, and unbound ones by `dyn` if `to_dyn`.
     pub(crate) fn substitute(&self, of: &Type, to_dyn: bool) -> TypeWalk<Type> {
         let mut parts = 0;
         let substituted = self.substituted(of, to_dyn, &mut parts, 0)?;
         Ok(substituted.unwrap_or_else(|| of.clone()))
     }
 
-    /// None if it stays what it is.
+    /// `None` if the type does not change.
     fn substituted(&self, of: &Type, to_dyn: bool, parts: &mut usize, depth: u32) -> TypeWalk<Option<Type>> {
         *parts += 1;
         self.step(depth)?;
@@ -127,7 +126,7 @@ impl<'b> Bindings<'b> {
         Ok(substituted.or_else(|| is_bound.then(|| bound.clone())))
     }
 
-    /// The type, if it is no larger than one may be.
+    /// Returns the type, if it is not too large.
     pub(crate) fn sized(&self, of: Type) -> TypeWalk<Type> {
         self.measure(&of, &mut 0, 0)?;
         Ok(of)
@@ -151,7 +150,7 @@ impl<'b> Bindings<'b> {
         }
     }
 
-    /// One step of a walk, so deep in a type.
+    /// Counts one step of a walk, at this depth of a type.
     fn step(&self, depth: u32) -> TypeWalk<()> {
         self.budget.work(1)?;
         if depth > MAX_TYPE_DEPTH {
@@ -160,13 +159,12 @@ impl<'b> Bindings<'b> {
         Ok(())
     }
 
-    /// Whether a value of type `from` may stand where `to` is expected; if so,
-    /// remembers what that says of type variables.
+    /// Whether a value of type `from` is assignable to `to`; if so, keeps what that says of type variables.
     pub(crate) fn assign(&mut self, from: &Type, to: &Type) -> TypeWalk<bool> {
         self.assign_all(std::slice::from_ref(from), std::slice::from_ref(to))
     }
 
-    /// Like [`Bindings::assign`], all or none.
+    /// Like [`Bindings::assign`] for several types, of which all are assigned or none.
     pub(crate) fn assign_all(&mut self, from: &[Type], to: &[Type]) -> TypeWalk<bool> {
         self.replaced.clear();
         let mut fit = from.len() == to.len();
@@ -179,7 +177,7 @@ impl<'b> Bindings<'b> {
         Ok(fit)
     }
 
-    /// Takes back what the assignment bound.
+    /// Undoes what the current assignment bound.
     fn undo(&mut self) {
         while let Some((index, before)) = self.replaced.pop() {
             if let Some(own) = self.types.get_mut(index) {
@@ -214,8 +212,8 @@ impl<'b> Bindings<'b> {
         }
     }
 
-    /// Whether `of` may be what `variable` stands for, and whether that stood
-    /// for something already.
+    /// Whether `variable` may be bound to `of`, and whether it was bound already (cel-go
+    /// `isValidTypeSubstitution`).
     fn substitutes(&mut self, of: &Type, variable: &Type, depth: u32) -> TypeWalk<(bool, bool)> {
         if is_same_leaf(of, variable) {
             return Ok((true, true));
@@ -261,7 +259,7 @@ impl<'b> Bindings<'b> {
         }
     }
 
-    /// Whether both are the same, whatever their variables stand for.
+    /// Whether both types are the same, without following type variables.
     pub(crate) fn is_same(&self, left: &Type, right: &Type) -> TypeWalk<bool> {
         self.budget.work(1)?;
         match (left, right) {
@@ -300,7 +298,7 @@ impl<'b> Bindings<'b> {
     }
 }
 
-/// The place of a checker's own type variable.
+/// The index of a checker's own type variable in `types`.
 fn index(variable: &Type) -> Option<usize> {
     let Type::Param(number) = variable else {
         return None;
@@ -308,7 +306,7 @@ fn index(variable: &Type) -> Option<usize> {
     Some(number.checked_sub(FIRST)? as usize)
 }
 
-/// Whether both are the same type, which has no parts.
+/// Whether both are the same type, and a type without parts.
 fn is_same_leaf(left: &Type, right: &Type) -> bool {
     let has_parts = matches!(
         left,

@@ -8,7 +8,7 @@ use crate::program::{Call, InSet, PlanNode};
 use crate::value::{Opaque, Value, equal, is_incomparable};
 use crate::{EvalError, cost};
 
-/// Stands for an argument or result that failed: it counts 1.
+/// Takes the place of an argument or result that failed when costs are computed: its size is 1.
 const FAILED: Value<'static> = Value::Null;
 
 impl<'a> Evaluation<'_, 'a> {
@@ -38,8 +38,8 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
-    /// The first argument that fails ends the call; only if it is the last one
-    /// do all count.
+    /// Evaluates the arguments in order. The first that fails ends the call, which is only charged if it is the
+    /// last one.
     fn call_many(&mut self, call: &'a Call, nodes: &'a [PlanNode]) -> Result<Value<'a>, EvalError> {
         let mut arguments = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -95,7 +95,7 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
-    /// One of the arguments failed.
+    /// Charges for a call of which an argument failed, and returns the error.
     fn failed(
         &mut self,
         call: &'a Call,
@@ -152,7 +152,7 @@ impl<'a> Evaluation<'_, 'a> {
         failure.map_or(Ok(!decisive), Err)
     }
 
-    /// Whether `node` evaluates to true; an error if to anything but true or false.
+    /// Evaluates `node`, which must be true or false.
     pub(crate) fn truth(&mut self, node: &'a PlanNode) -> Result<bool, EvalError> {
         self.work(STEPS_PER_NODE)?;
         match node {
@@ -179,7 +179,7 @@ impl<'a> Evaluation<'_, 'a> {
         for side in [&left, &right].into_iter().flatten() {
             self.met(side)?;
         }
-        // What `==` costs of values of libraries is Kubernetes' own count.
+        // For values of its own libraries, Kubernetes counts the cost of `==` itself.
         let cost = if expected { cost::equality } else { cost::smaller };
         self.charge(cost(
             left.as_ref().unwrap_or(&failed),
@@ -201,7 +201,7 @@ impl<'a> Evaluation<'_, 'a> {
     pub(crate) fn in_set(&mut self, set: &'a InSet) -> Result<Value<'a>, EvalError> {
         let item = self.value(&set.item)?;
         self.met(&item)?;
-        // What Go has no hash of ends the whole expression upstream.
+        // Upstream hashes the item. A value that Go cannot hash panics, which ends the whole expression.
         if matches!(item, Value::Bytes(_) | Value::Opaque(Opaque::Semver(_))) {
             return Err(EvalError::internal(format_args!(
                 "runtime error: hash of unhashable type {}",
@@ -212,9 +212,9 @@ impl<'a> Evaluation<'_, 'a> {
     }
 }
 
-// What a call says that no overload takes. It depends on how cel-go binds the function: to its
-// overloads, each guarded by its types (`common/decls/decls.go`), or to one implementation for
-// what has a trait (`common/stdlib/standard.go`, `interpreter/interpretable.go`).
+// The error of a call that no overload accepts. It depends on how cel-go binds the function: to its overloads,
+// each guarded by its types (`common/decls/decls.go`), or to one implementation for all values that have a trait
+// (`common/stdlib/standard.go`, `interpreter/interpretable.go`).
 
 const NO_SUCH_OVERLOAD: &str = "no such overload";
 
@@ -222,14 +222,14 @@ const NO_SUCH_OVERLOAD: &str = "no such overload";
 enum FunctionBinding {
     /// Each overload is called with values of its types only.
     Guarded,
-    /// One implementation takes whatever has its trait.
+    /// One implementation accepts all values that have its trait.
     Trait(fn(&Value<'_>) -> bool),
-    /// One implementation looks at its arguments itself.
+    /// One implementation checks its arguments itself.
     Unguarded,
 }
 
-/// What becomes of a call that no overload takes: what is bound for a trait, or looks at its
-/// arguments itself, is called all the same.
+/// The overload that is called although none accepts the arguments: upstream calls a function nevertheless if it
+/// is bound for a trait, or checks its arguments itself.
 pub(crate) fn unguarded(call: &Call) -> Option<&Overload> {
     let first = call.overloads.first()?;
     match binding(call, first.name) {
@@ -238,8 +238,8 @@ pub(crate) fn unguarded(call: &Call) -> Option<&Overload> {
     }
 }
 
-/// What becomes of `error`, with which `call` failed: if no overload takes its arguments, upstream
-/// says that before it says anything else.
+/// The error that upstream returns instead of `error`, with which `call` failed: if no overload accepts the
+/// arguments, it reports that before anything else.
 #[cold]
 pub(crate) fn worded(call: &Call, arguments: &[Value<'_>], error: EvalError, version: Version) -> EvalError {
     let EvalError::Failed(text) = &error else {
@@ -261,10 +261,10 @@ pub(crate) fn worded(call: &Call, arguments: &[Value<'_>], error: EvalError, ver
     }
 }
 
-/// What a function says that is bound for values with a trait, and called on `target`, which
-/// `has` it or not.
+/// The error of a function that is bound for values with a trait, called on `target`, which `has` the trait or
+/// not.
 pub(crate) fn of_trait(name: &str, target: &Value<'_>, has: bool) -> EvalError {
-    // These have methods of their own, and say no more of what none of them is.
+    // These dispatch methods themselves (`traits.Receiver`), and do not name the function in their error.
     let is_receiver = matches!(
         target,
         Value::String(_) | Value::Timestamp(_) | Value::Duration(_)
@@ -276,7 +276,7 @@ pub(crate) fn of_trait(name: &str, target: &Value<'_>, has: bool) -> EvalError {
     }
 }
 
-/// What a function says that takes none of these types.
+/// The error of a function that accepts none of these types.
 pub(crate) fn of_types<'v, 'a: 'v>(
     name: &str,
     arguments: impl IntoIterator<Item = &'v Value<'a>>,
@@ -299,7 +299,7 @@ fn unflattened(arguments: &[Value<'_>], version: Version) -> EvalError {
     EvalError::failed(format_args!("{NO_SUCH_OVERLOAD}: {list}.flatten({depth})"))
 }
 
-/// What the Go runtime says where code takes for a list what is none: `value`; if there is none, an error.
+/// The error of the Go runtime where code assumes a list and gets `value`; `None` stands for an error value.
 #[cold]
 pub(crate) fn not_a_list(value: Option<&Value<'_>>) -> EvalError {
     let is = go_type(value);
@@ -312,7 +312,7 @@ pub(crate) fn not_a_list(value: Option<&Value<'_>>) -> EvalError {
     ))
 }
 
-/// What the Go runtime says where code takes for an int what is none: `value`; if there is none, an error.
+/// The error of the Go runtime where code assumes an int and gets `value`; `None` stands for an error value.
 #[cold]
 pub(crate) fn not_an_int(value: Option<&Value<'_>>) -> EvalError {
     let is = go_type(value);
@@ -327,7 +327,7 @@ fn go_type(value: Option<&Value<'_>>) -> &'static str {
 
 fn binding(call: &Call, name: &str) -> FunctionBinding {
     match name {
-        // A pattern that is known beforehand replaces the function.
+        // Upstream replaces the function if the pattern is constant.
         "matches" | "find" | "findAll" if call.prepared.is_some() => FunctionBinding::Unguarded,
         "!_" | "@in" | "type" | "dyn" | "contains" | "startsWith" | "endsWith" | "flatten" => {
             FunctionBinding::Unguarded

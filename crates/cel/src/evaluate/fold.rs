@@ -35,7 +35,8 @@ impl<'a> Evaluation<'_, 'a> {
             FoldKind::MapEntry => self.transform_map_entry(fold, &range),
             _ => self.transform_list(fold, &range).map(Value::list),
         };
-        // Only what ended in one item is about that item.
+        // A false `all` was decided by one item, and keeps what that item read last. Any other result depends on
+        // the whole range.
         if !matches!(result, Ok(Value::Bool(false)) if matches!(fold.kind, FoldKind::All)) {
             self.variables.watched = watched;
         }
@@ -131,7 +132,7 @@ impl<'a> Evaluation<'_, 'a> {
         count.map(|count| Value::Bool(count == 1))
     }
 
-    /// Whether the filter lets this round pass; none if it failed.
+    /// Whether the filter accepts this round. The inner error may be absorbed.
     fn passes(&mut self, fold: &'a Fold) -> Result<Result<bool, EvalError>, EvalError> {
         let Some(filter) = &fold.filter else {
             return Ok(Ok(true));
@@ -187,7 +188,7 @@ impl<'a> Evaluation<'_, 'a> {
                 }
             }
             own.charge(ACCUMULATOR)?;
-            // The insertion ends at its first argument that failed.
+            // Upstream's insertion ends at its first argument that failed, here the map.
             let Ok(map) = &mut entries else { return Ok(true) };
             own.charge(1)?;
             let key = own.locals.get(fold.first).and_then(Key::new);
@@ -237,7 +238,8 @@ impl<'a> Evaluation<'_, 'a> {
     /// `target.hasValue() ? optional.of(body) : optional.none()`, where the
     /// variable's first use reads the target again.
     fn optional_map(&mut self, fold: &'a Fold) -> Result<Value<'a>, EvalError> {
-        // What variables around it are made of is only worked out once.
+        // The first uses of enclosing variables are charged only once: they are no part of what reading the target
+        // again costs.
         let before = (self.cost, self.paid_before(fold.first));
         let target = self.value(&fold.range);
         let reading = (self.cost - before.0).saturating_sub(self.paid_before(fold.first) - before.1);
@@ -275,10 +277,10 @@ impl<'a> Evaluation<'_, 'a> {
         places.fold(0, |paid, deferred| paid.saturating_add(deferred.paid))
     }
 
-    /// `known` is whether the type of the keys is.
+    /// `known` tells whether the type of the keys is known at compile time.
     fn sort_by(&mut self, fold: &'a Fold, known: bool) -> Result<Value<'a>, EvalError> {
         let range = self.value(&fold.range);
-        // The target is named twice: sorted, and mapped to its keys.
+        // Upstream's expansion names the target twice: to sort it, and to map it to its keys.
         let range = match self.settle(range, 2) {
             Err(error) if known && error.is_absorbable() => return Err(not_a_list(None)),
             range if range.is_err() => self.settle(range, 1)?,

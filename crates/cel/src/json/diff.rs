@@ -10,32 +10,30 @@ use super::{Kind, MAX_OPENED, Node};
 /// Beyond this many pairs, items of two lists are compared place by place only.
 const MAX_PAIRS: usize = 1 << 20;
 
-/// So are those of lists with more items than this between equal beginnings and ends.
+/// Lists with more items than this between their equal beginnings and ends are compared place by place, too.
 const MAX_ALIGNED: usize = 1 << 14;
 
-/// What is deeper than this many bytes of a path is replaced as a whole: each operation
-/// repeats its path.
+/// A value whose path is longer than this many bytes is replaced as a whole: each operation repeats its path.
 const MAX_PATH: usize = 4096;
 
-/// What an operation takes, in bytes, besides its path and its value.
+/// The bytes that an operation takes in addition to its path and its value.
 const OPERATION: usize = 128;
 
-/// How many bytes the operations within any value may take. Beyond that, those that take more
-/// than the new value itself give way to it.
+/// How many bytes of operations within a value are always kept. Beyond that, the new value replaces them if they
+/// take more than it does, by an eighth.
 const MIN_BYTES: usize = 64 << 10;
 
-/// In how many steps items of lists are compared, beyond those that are the same text.
+/// The most steps for comparing items of lists that are not the same text.
 const COMPARISONS: usize = 1 << 22;
 
-/// The operations that make `before` into `after`, and touch nothing that is
-/// the same in both: `add`, `remove` and `replace` alone.
+/// The operations that turn `before` into `after`, without touching what is the same in both. Only `add`, `remove`
+/// and `replace` are used.
 ///
-/// In lists, items that are the same stay; of the others, those that bear the
-/// same `name` are taken for one item that changed. Where so much changed that the operations
-/// would take more bytes than the value that they are in, by an eighth, they replace it.
+/// In lists, equal items stay, and of the others, those with the same `name` count as one item that changed. If
+/// operations take more bytes than the new value that they are within, by an eighth, the value is replaced as a
+/// whole.
 ///
-/// Paths are such that `before` may have been read by anyone: the API server
-/// applies them to its own copy of the object.
+/// The paths do not depend on how `before` was read: the API server applies them to its own copy of the object.
 #[must_use]
 pub fn diff<'d>(before: Node<'d>, after: Node<'d>) -> Vec<PatchOperation<'d>> {
     let mut diff = DiffWriter {
@@ -53,7 +51,7 @@ struct DiffWriter<'d> {
     path: String,
     level: usize,
     operations: Vec<PatchOperation<'d>>,
-    /// What the operations take.
+    /// The bytes that the operations take.
     bytes: usize,
     comparisons: usize,
 }
@@ -83,7 +81,7 @@ impl<'d> DiffWriter<'d> {
         }
     }
 
-    /// Goes on until the operations take more than `most` bytes.
+    /// Stops once the operations take more than `most` bytes.
     fn object(&mut self, before: Node<'d>, after: Node<'d>, most: usize) {
         for (key, value) in before.entries() {
             let outside = self.enter(&escape(&key));
@@ -108,7 +106,7 @@ impl<'d> DiffWriter<'d> {
         }
     }
 
-    /// Likewise.
+    /// Stops once the operations take more than `most` bytes.
     fn array(&mut self, before: Node<'d>, after: Node<'d>, most: usize) {
         let (mut place, edits) = self.edits(before, after);
         for edit in edits {
@@ -126,7 +124,7 @@ impl<'d> DiffWriter<'d> {
         }
     }
 
-    /// What becomes of the items, from a place on before which they stay.
+    /// The edits of the items, and the index of the first of them: the items before it stay.
     fn edits(&mut self, before: Node<'d>, after: Node<'d>) -> (usize, Edits<'d>) {
         let (begin, end) = self.same_ends(before, after);
         let between = |list: Node<'d>| list.items_from(begin).take(list.len() - begin - end);
@@ -139,7 +137,7 @@ impl<'d> DiffWriter<'d> {
         (begin, Box::new(edits.into_iter()))
     }
 
-    /// How many items are the same at the beginning, and of the others at the end.
+    /// The number of equal items at the beginning, and of the others at the end.
     fn same_ends(&mut self, before: Node<'d>, after: Node<'d>) -> (usize, usize) {
         let pairs = before.items().zip(after.items());
         let begin = pairs.take_while(|(old, new)| self.is_same(*old, *new)).count();
@@ -188,10 +186,10 @@ fn shares_a_key(before: Node<'_>, after: Node<'_>) -> bool {
     before.entries().any(|(key, _)| after.get(&key).is_some())
 }
 
-/// What becomes of the items of a list, in their order.
+/// The edits of the items of a list, in their order.
 type Edits<'d> = Box<dyn Iterator<Item = ListEdit<'d>> + 'd>;
 
-/// What becomes of an item of a list.
+/// The edit of an item of a list.
 #[derive(Clone, Copy)]
 enum ListEdit<'d> {
     Pair(Node<'d>, Node<'d>),
@@ -199,14 +197,14 @@ enum ListEdit<'d> {
     Add(Node<'d>),
 }
 
-/// The part between equal beginnings and ends: items that are the same stay, and
-/// between them those of the same name are paired.
+/// Edits the part between equal beginnings and ends: equal items stay, and between them those with the same name
+/// are paired.
 fn aligned<'d>(old: &[Node<'d>], new: &[Node<'d>], edits: &mut Vec<ListEdit<'d>>) {
     let pairs = common(old, new, |item| Some(item.raw()));
     paired(old, new, pairs, edits, named);
 }
 
-/// A part of which no item is the same.
+/// Edits a part without equal items: those with the same name are paired.
 fn named<'d>(old: &[Node<'d>], new: &[Node<'d>], edits: &mut Vec<ListEdit<'d>>) {
     let pairs = common(old, new, |item| item.get("name").map(Node::raw));
     paired(old, new, pairs, edits, |old, new, edits| {
@@ -214,7 +212,7 @@ fn named<'d>(old: &[Node<'d>], new: &[Node<'d>], edits: &mut Vec<ListEdit<'d>>) 
     });
 }
 
-/// The items at these places become each other; what is between them, `rest` settles.
+/// Pairs the items at these places; `rest` edits those between them.
 fn paired<'d>(
     old: &[Node<'d>],
     new: &[Node<'d>],
@@ -241,7 +239,7 @@ fn paired<'d>(
     );
 }
 
-/// A part of which nothing is known: each item becomes the one in its place.
+/// Edits a part in which no items belong together: each item becomes the one in its place.
 fn in_place<'d>(
     old: impl ExactSizeIterator<Item = Node<'d>>,
     new: impl ExactSizeIterator<Item = Node<'d>> + Clone,
@@ -254,8 +252,8 @@ fn in_place<'d>(
         .chain(added)
 }
 
-/// A longest common subsequence of what `identity` says of the items: places
-/// in both lists, rising. Items without identity are in none.
+/// A longest common subsequence of the items by their `identity`: indexes in both lists, ascending. Items without
+/// an identity are in none.
 fn common<'d>(
     old: &[Node<'d>],
     new: &[Node<'d>],
@@ -275,7 +273,7 @@ fn common<'d>(
     Lengths::of(&old, &new).pairs(&old, &new)
 }
 
-/// For each pair of places the length of what the rests have in common.
+/// For each pair of indexes, the length of the longest common subsequence from there on.
 struct Lengths {
     cells: Vec<u32>,
     width: usize,

@@ -1,4 +1,4 @@
-//! A value where it stands in the text, and what it holds; whether two values are equal.
+//! Handles to the values of a document, their contents, and whether two values are equal.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -56,20 +56,20 @@ impl Document<'_> {
     }
 }
 
-/// Text is compared as a whole near the root alone: else a difference at the bottom of a deep
-/// value would be looked for once on each level.
+/// Down to this level, values are first compared as text. On every level, that would search for a difference at
+/// the bottom of a deep value again and again.
 const WHOLE: usize = 32;
 
 /// As many bytes of text as are compared in about the time that a value takes.
 const STEP_BYTES: usize = 256;
 
-/// Two lists or maps that are being compared: what comes next of them.
+/// What is left to compare of two lists or maps.
 enum PairedNodes<'l, 'r> {
     Items(NodeItems<'l>, NodeItems<'r>),
     Entries(NodeEntries<'l>, Node<'r>),
 }
 
-/// What is found of two values without going into them.
+/// The result of comparing two values without their contents.
 enum NodeComparison<'l, 'r> {
     Same,
     Different,
@@ -79,7 +79,7 @@ enum NodeComparison<'l, 'r> {
 // === impl Node ===
 
 impl<'d> Node<'d> {
-    /// What sort of value it is.
+    /// The kind of the value.
     #[must_use]
     pub fn kind(self) -> Kind {
         self.data().map_or(Kind::Null, TapeToken::kind)
@@ -98,8 +98,7 @@ impl<'d> Node<'d> {
         std::ptr::eq(self.document, root.document) && (root.token..end).contains(&self.token)
     }
 
-    /// The way from `root` to here as a JSON Pointer (RFC 6901); `None` where this is no part of
-    /// it.
+    /// The JSON Pointer (RFC 6901) from `root` to this value; `None` if this is no part of `root`.
     #[must_use]
     pub fn pointer_from(self, root: Self) -> Option<String> {
         let (mut pointer, mut around) = (String::new(), root);
@@ -161,8 +160,8 @@ impl<'d> Node<'d> {
         }
     }
 
-    /// The values at the keys `names`, as by [`Node::get`]: quickest where the map has its
-    /// keys in that order.
+    /// The values at the keys `names`, as [`Node::get`] returns them: fastest if the map has its keys in that
+    /// order.
     #[must_use]
     pub fn get_all<const COUNT: usize>(self, names: [&str; COUNT]) -> [Option<Self>; COUNT] {
         let mut found = [None; COUNT];
@@ -300,7 +299,7 @@ impl<'d> Node<'d> {
         self.number()?.parse().ok()
     }
 
-    /// The nearest double; infinite where a double ends.
+    /// The nearest double; infinite if the number is too large for one.
     #[must_use]
     pub fn as_f64(self) -> Option<f64> {
         self.number()?.parse().ok()
@@ -325,7 +324,7 @@ impl<'d> Node<'d> {
         Some(node)
     }
 
-    /// What it is part of.
+    /// The document that the value is part of.
     pub const fn document(self) -> &'d Document<'d> {
         self.document
     }
@@ -442,7 +441,7 @@ impl Node<'_> {
         self.same_within(other, &mut steps)
     }
 
-    /// Whether both say the same. They do not if `steps` are used up before that is known.
+    /// Like [`Node::same`], in at most `steps` steps; `false` if these are used up first.
     pub(crate) fn same_within(self, other: Node<'_>, steps: &mut usize) -> bool {
         if self.kind() == other.kind() && self.is_spelt_as(other, steps) {
             return true;
@@ -484,7 +483,7 @@ impl Node<'_> {
 // === impl PairedNodes ===
 
 impl<'l, 'r> PairedNodes<'l, 'r> {
-    /// The next pair of values; the right side may have none.
+    /// The next pair of values; `Some(None)` if the right side has no counterpart.
     fn next(&mut self) -> Option<Option<(Node<'l>, Node<'r>)>> {
         match self {
             Self::Items(left, right) => left.next().map(|left| Some((left, right.next()?))),
@@ -518,8 +517,7 @@ fn compare<'l, 'r>(
     }
 }
 
-// All that is in a value, one after the other: what it takes to walk grows with how deep
-// values nest, not with how many they are.
+// Iterators over everything in a value. Their memory grows with how deep values nest, not with how many they are.
 
 /// The items of a list, or the values of a map; nothing of a scalar.
 #[derive(Clone)]
@@ -530,7 +528,7 @@ pub enum Children<'d> {
     Values(NodeEntries<'d>),
 }
 
-/// A value and all that is in it, each value before what is in it.
+/// A value and everything in it, each value before its contents.
 #[derive(Clone)]
 pub struct Descendants<'d> {
     first: Option<Node<'d>>,

@@ -14,7 +14,7 @@ use application::Application;
 use super::tree::Extent;
 use super::{Kind, Node, ObjectWriter, Tree, write_list};
 
-/// A list of operations, each of which is one. Reading them takes no memory.
+/// A JSON Patch whose operations were checked. They are read from the document on demand, not copied.
 #[derive(Debug, Clone, Copy)]
 pub struct Patch<'d>(Node<'d>);
 
@@ -22,7 +22,7 @@ pub struct Patch<'d>(Node<'d>);
 ///
 /// # Errors
 ///
-/// [`PatchError::Malformed`]. What an operation says is judged when it is applied.
+/// [`PatchError::Malformed`]. Whether an operation is known and applies is only checked when it is applied.
 pub fn read(patch: Node<'_>) -> Result<Patch<'_>, PatchError> {
     match patch.kind() {
         Kind::Null | Kind::Array => {}
@@ -51,12 +51,12 @@ pub fn apply<'d>(document: Node<'d>, patch: Patch<'d>) -> Result<Tree<'d>, Patch
     apply_within(document, patch, &mut PatchBudget::new())
 }
 
-/// Applies the operations in order, with what `budget` has left.
+/// Applies the operations in order, within what is left of `budget`.
 ///
 /// # Errors
 ///
-/// That of the first operation which does not apply. Then nothing is changed;
-/// whether a failed `test` is an error is for the caller to say.
+/// The error of the first operation that does not apply; then none takes effect. Whether a failed `test` is an
+/// error is up to the caller.
 pub fn apply_within<'d>(
     document: Node<'d>,
     patch: Patch<'d>,
@@ -74,7 +74,7 @@ pub fn apply_within<'d>(
 impl<'d> Patch<'d> {
     /// The operations, in order.
     pub fn operations(self) -> impl Iterator<Item = PatchOperation<'d>> {
-        // All of them were read before.
+        // `read` has checked that each of them can be read.
         self.0.items().filter_map(|item| PatchOperation::read(item).ok())
     }
 }
@@ -104,7 +104,7 @@ pub enum PatchError {
         /// The path tested.
         path: String,
     },
-    /// What the path leads through is not there.
+    /// A parent of the path does not exist, or is neither a map nor a list.
     #[error("{op} operation does not apply: doc is missing path: \"{path}\": missing value")]
     MissingPath {
         /// The operation.
@@ -112,7 +112,7 @@ pub enum PatchError {
         /// The path.
         path: String,
     },
-    /// What is to be removed is not there.
+    /// The key to remove does not exist.
     #[error("error in {op} for path: '{path}': Unable to remove nonexistent key: {key}: missing value")]
     MissingKey {
         /// The operation.
@@ -134,31 +134,31 @@ pub enum PatchError {
         /// Its last step.
         key: String,
     },
-    /// `move` or `copy` says not from where.
+    /// A `move` or `copy` has no `from`.
     #[error("{op} operation failed to decode from: operation, missing from field: missing value")]
     MissingFrom {
         /// The operation.
         op: String,
     },
-    /// The whole document can only become a map or a list.
+    /// The whole document can only be replaced by a map or a list.
     #[error("replace operation value must be object or array")]
     ScalarDocument,
-    /// No such operation.
+    /// The operation is unknown.
     #[error("Unexpected kind: {op}")]
     UnknownOperation {
-        /// What it was called.
+        /// The value of `op`.
         op: String,
     },
-    /// The patch is no list of maps, or a member of one is no text.
+    /// The patch is not a list of maps, or a field of an operation that must be text is not.
     #[error("cannot decode the patch: {expected} expected")]
     Malformed {
-        /// What should have stood there.
+        /// What was expected instead.
         expected: &'static str,
     },
-    /// The patch nests, copies or shifts more than it may, or all patches to an object together do.
+    /// The patch nests, copies or changes more than is allowed for it, or for all patches to one object together.
     #[error("the patch is too large: it may not {what}")]
     TooLarge {
-        /// Which bound it breaks.
+        /// What it may not do, such as `copy more than 3 MiB`.
         what: &'static str,
     },
 }
@@ -204,22 +204,22 @@ impl<'d> PatchOperation<'d> {
     }
 }
 
-// What patches may take.
+// Limits on the memory and the work of patches.
 
 /// The most bytes that the `copy` operations of one patch may add, as the API server's
 /// `JSONPatchMaxCopyBytes`.
 pub const MAX_COPIED: usize = 3 << 20;
 
-/// The most memory, in bytes, that patches may take for notes of what they change.
+/// The most memory, in bytes, for the notes in which a [`Tree`] keeps its changes.
 const MAX_NOTES: usize = 32 << 20;
 
-/// The most notes that patches may shift and copy.
+/// The most notes, and pieces of lists, that patches may move and copy: this bounds their work.
 const MAX_SHIFTED: usize = 100_000_000;
 
-/// What one note of a change takes, in bytes, with the map or list that it opens.
+/// The memory of one note of a change, in bytes, with the map or list that it opens.
 const NOTE: usize = 256;
 
-/// What the patches to one object may still take, all of them together.
+/// What is left of the memory and the work that all patches to one object may take together.
 #[derive(Debug, Clone)]
 pub struct PatchBudget {
     copied: usize,
@@ -230,7 +230,7 @@ pub struct PatchBudget {
 // === impl PatchBudget ===
 
 impl PatchBudget {
-    /// One of which nothing was taken yet. `copy` operations may add [`MAX_COPIED`] bytes.
+    /// A full budget, in which `copy` operations may add [`MAX_COPIED`] bytes.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -240,20 +240,20 @@ impl PatchBudget {
         }
     }
 
-    /// Takes the copy of a value.
+    /// Charges the copy of a value.
     pub(crate) fn copy(&mut self, extent: Extent) -> Result<(), PatchError> {
         self.note(extent.notes)?;
         self.copied = left(self.copied, extent.bytes, "copy more than 3 MiB")?;
         Ok(())
     }
 
-    /// Takes so many notes of changes.
+    /// Charges the memory of so many notes of changes.
     pub(crate) fn note(&mut self, notes: usize) -> Result<(), PatchError> {
         self.notes = left(self.notes, notes.saturating_mul(NOTE), "change so much")?;
         Ok(())
     }
 
-    /// Takes the work of so many notes.
+    /// Charges the work of moving or copying so many notes.
     pub(crate) fn shift(&mut self, notes: usize) -> Result<(), PatchError> {
         self.shifted = left(self.shifted, notes, "shift so many items")?;
         Ok(())

@@ -1,16 +1,16 @@
-//! Writes a value with other text in place of some of the values in it.
+//! Writes a value, with some of the values in it replaced by other text.
 //!
-//! Everything else is copied as it was read. Only the lists and maps around what is replaced
-//! are gone into, so that a value that is large or deep costs no more than its text.
+//! Everything else is copied as it was read. Only lists and maps that contain a value to replace are visited, so
+//! that a large or deep value costs no more than its text.
 
 use super::patch::escape;
 use super::{Document, Node, TapeToken};
 
-/// Writes `root` with other text in place of the values at `places`, of those within others
-/// the outermost. `with` gives the text, out of the value and its JSON Pointer from `root`.
+/// Writes `root` with the values at `places` replaced; of values within others, only the outermost is. `with`
+/// returns the new text, given the value and its JSON Pointer from `root`.
 ///
-/// `places` are [positions](Node::position) in rising order. A value whose key comes again in
-/// its map is written as `null`, for nobody reads it.
+/// `places` are [positions](Node::position) in ascending order. A value whose key occurs again later in its map is
+/// written as `null`, because only the last one counts.
 pub fn replaced<'d>(
     root: Node<'d>,
     places: &[u32],
@@ -32,33 +32,34 @@ pub fn replaced<'d>(
 
 struct Replacer<'p, 'd, W> {
     document: &'d Document<'d>,
-    /// Positions of values that nobody reads, those that are still to come.
+    /// The positions of values that are superseded by a later equal key and are still to be written, the last
+    /// first.
     superseded: Vec<u32>,
-    /// Those that are still to come.
+    /// The places that are still to be written.
     places: &'p [u32],
     with: W,
-    /// Of the innermost list or map that was gone into.
+    /// The JSON Pointer of the innermost open list or map.
     pointer: String,
     out: String,
-    /// Up to which byte the text is written.
+    /// The offset up to which the text is written.
     copied: usize,
-    /// The lists and maps that were gone into, the innermost last.
+    /// The open lists and maps, the innermost last.
     around: Vec<OpenContainer>,
 }
 
-/// A list or map that was gone into.
+/// A list or map of which some contents are still to be written.
 struct OpenContainer {
     /// The token of the next item or key.
     next: u32,
     end: u32,
     is_map: bool,
-    /// Which item comes next.
+    /// The index of the next item.
     index: usize,
-    /// How long the pointer was outside.
+    /// The length of the pointer outside this list or map.
     outside: usize,
 }
 
-/// Positions of the values in `root` whose keys come again, the last of them first.
+/// The positions of the values in `root` whose keys occur again later in their maps, the last first.
 fn superseded(root: Node<'_>) -> Vec<u32> {
     let document = root.document();
     let positions = (root.position()..root.end()).rev();
@@ -75,7 +76,7 @@ impl<'d, W: FnMut(Node<'d>, &str) -> &'static str> Replacer<'_, 'd, W> {
         self.value(root.position());
         while let Some(opened) = self.around.last_mut() {
             let (next, end, outside) = (opened.next, opened.end, opened.outside);
-            // What is left of it is copied with what follows.
+            // Nothing is left to replace in it: the rest is copied with what follows.
             if next >= end || !self.is_any_before(end) {
                 self.pointer.truncate(outside);
                 self.around.pop();
@@ -115,7 +116,7 @@ impl<'d, W: FnMut(Node<'d>, &str) -> &'static str> Replacer<'_, 'd, W> {
         }
     }
 
-    /// Replaces the value, or goes into it if something in it is to be replaced.
+    /// Replaces the value, or enters it if something in it is to be replaced.
     fn value(&mut self, position: u32) {
         let Some(token) = self.document.token(position) else {
             return;
@@ -168,7 +169,7 @@ impl<'d, W: FnMut(Node<'d>, &str) -> &'static str> Replacer<'_, 'd, W> {
 mod tests {
     use super::*;
 
-    /// The values at these pointers, and what is reported of them.
+    /// The text with the values at these pointers replaced, and the arguments with which `with` was called.
     fn written(text: &str, pointers: &[&str]) -> (String, Vec<String>) {
         let document = Document::parse(text).unwrap();
         let mut places: Vec<u32> = pointers

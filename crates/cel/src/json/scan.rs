@@ -25,7 +25,7 @@ struct Frame {
     maybe_repeated: bool,
 }
 
-/// Where to go on.
+/// Where to continue.
 enum Resume {
     /// With the value that begins here, in the innermost list or map.
     Into(usize),
@@ -39,9 +39,9 @@ struct Scanner<'t> {
     text: &'t str,
     bytes: &'t [u8],
     tape: Tape,
-    /// The innermost list or map that is open. Outside all it has no token.
+    /// The innermost open list or map; outside all of them, it has no token.
     frame: Frame,
-    /// Those around it, the outermost first.
+    /// The lists and maps around it, the outermost first.
     frames: Vec<Frame>,
 }
 
@@ -76,9 +76,9 @@ fn likely_tokens(text: &[u8]) -> usize {
     text.len() / 9 + 4
 }
 
-/// No fewer tokens than a text has: but for the first, each follows one of these bytes.
+/// An upper bound for the tokens of a text: each but the first follows one of these bytes.
 pub(crate) fn most_tokens(text: &[u8]) -> usize {
-    // What is empty ends at once, two bytes further in ASCII than it began.
+    // An empty list or map has nothing in it: its closing bracket is its opening one plus 2 in ASCII.
     let begins = |byte: u8, next: u8| matches!(byte, b'[' | b'{') && next != byte + 2;
     let is_before = |(byte, next): &(&u8, &u8)| matches!(byte, b',' | b':') || begins(**byte, **next);
     1 + text
@@ -105,14 +105,14 @@ const fn small(number: usize) -> u32 {
     number as u32
 }
 
-/// What stands beyond the end of the text: nothing that any step accepts.
+/// The byte that is read beyond the end of the text, which no step accepts.
 const END: u8 = 0;
 
 const fn expected(at: usize, expected: &'static str) -> JsonError {
     JsonError::Unexpected { at, expected }
 }
 
-/// What may stand behind a key, and behind a string: the first bytes of a word.
+/// What may follow a key, and a string, as the first bytes of a word.
 const EMPTY_MAP: u64 = u64::from_le_bytes(*b":{},\"\0\0\0");
 const STRING: u64 = u64::from_le_bytes(*b":\"\0\0\0\0\0\0");
 const MAP: u64 = u64::from_le_bytes(*b":{\"\0\0\0\0\0");
@@ -128,7 +128,7 @@ impl Scanner<'_> {
     #[inline(never)]
     pub(crate) fn suspect(&mut self, key: u32) {
         let Frame { token, count, .. } = self.frame;
-        // What is wide has its keys compared when it is closed.
+        // The keys of a wide map are compared when it is closed.
         let is_repeated = count as usize <= WIDE && self.repeats(token, count, key);
         self.frame.maybe_repeated |= is_repeated;
     }
@@ -146,7 +146,7 @@ impl Scanner<'_> {
         false
     }
 
-    /// Indexes what has just been closed. Returns how many of its keys others supersede.
+    /// Indexes the list or map that was just closed. Returns how many of its keys are superseded by others.
     #[cold]
     pub(crate) fn index(&mut self, frame: Frame) -> u32 {
         if frame.is_map {
@@ -207,7 +207,7 @@ impl Scanner<'_> {
         });
     }
 
-    /// What the key says.
+    /// The key, unescaped.
     fn name(&self, key: u32) -> Cow<'_, str> {
         let escaped = self.token(key).is_some_and(TapeToken::escaped);
         unescape(self.key_text(key), escaped)
@@ -257,7 +257,7 @@ impl Frame {
 
 // === impl Scanner ===
 
-/// Each step takes the place that it begins at and returns the one after it.
+/// Each step is given the place at which it begins, and returns the one after it.
 impl Scanner<'_> {
     fn document(&mut self) -> Result<(), JsonError> {
         let mut resume = Resume::Into(0);
@@ -311,7 +311,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Reads one value, or goes into one.
+    /// Reads one value, or opens it if it is a list or map.
     #[inline(always)]
     fn value(&mut self, at: usize) -> Result<Resume, JsonError> {
         match self.byte(at) {
@@ -342,7 +342,7 @@ impl Scanner<'_> {
         Ok(Resume::Past(at))
     }
 
-    /// Goes into a list or map, unless it is empty.
+    /// Opens a list or map, unless it is empty.
     #[inline(always)]
     fn open(&mut self, start: usize, is_map: bool) -> Result<Resume, JsonError> {
         if self.frames.len() >= MAX_DEPTH {
@@ -393,7 +393,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Where a key has to begin.
+    /// Checks that a key begins here.
     #[inline(always)]
     fn quote_of_key(&self, at: usize) -> Result<Resume, JsonError> {
         if self.byte(at) == b'"' {
@@ -403,7 +403,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// A key, whose quote is here.
+    /// Reads the key whose quote is here.
     #[inline(always)]
     fn key(&mut self, start: usize) -> Result<usize, JsonError> {
         let key = small(self.tape.tokens.len());
@@ -423,7 +423,7 @@ impl Scanner<'_> {
         self.push(TapeToken::string(small(start), small(end), next, escaped))
     }
 
-    /// A token with none within it.
+    /// Adds a token that has none within it.
     #[inline(always)]
     fn leaf(&mut self, kind: Kind, start: usize, end: usize) -> Result<u32, JsonError> {
         let next = small(self.tape.tokens.len()) + 1;
@@ -441,7 +441,7 @@ impl Scanner<'_> {
         Ok(position)
     }
 
-    /// The eight bytes from here on, the first the lowest; 0 where the text ends before.
+    /// The eight bytes from here on, in little-endian order; 0 if there are fewer.
     #[inline(always)]
     fn word(&self, at: usize) -> u64 {
         match self.bytes.get(at..).and_then(|rest| rest.first_chunk()) {
@@ -455,7 +455,7 @@ impl Scanner<'_> {
         self.bytes.get(at).copied().unwrap_or(END)
     }
 
-    /// Past white space; API servers write none.
+    /// Skips white space, of which API servers write none.
     #[inline(always)]
     fn space(&self, at: usize) -> usize {
         match self.byte(at) {
@@ -527,7 +527,7 @@ impl Scanner<'_> {
     }
 }
 
-// Strings: where they end, and whether their escapes are ones.
+// Strings: where they end, and whether their escapes are valid.
 
 impl Scanner<'_> {
     #[inline(always)]
@@ -540,7 +540,7 @@ impl Scanner<'_> {
         Ok(end + 1)
     }
 
-    /// A string that is plain up to `at` and no further, or does not end.
+    /// Reads a string that is plain up to `at`, and has an escape there or does not end.
     #[inline(never)]
     fn escaped(&mut self, start: usize, mut at: usize, is_key: bool) -> Result<usize, JsonError> {
         let mut is_ambiguous = false;
@@ -549,7 +549,8 @@ impl Scanner<'_> {
                 b'"' => break,
                 b'\\' => {
                     let length = self.escape(at)?;
-                    // What a letter stands for has this one spelling and the one by number.
+                    // A character has two spellings only if one of them is `\uXXXX` or `\/`: keys that have one
+                    // are compared unescaped.
                     is_ambiguous |= length > 2 || self.byte(at + 1) == b'/';
                     at = plain_end(self.bytes, at + length);
                 }
@@ -562,7 +563,7 @@ impl Scanner<'_> {
         Ok(at + 1)
     }
 
-    /// How long the escape here is.
+    /// The length of the escape here.
     fn escape(&self, at: usize) -> Result<usize, JsonError> {
         match self.byte(at + 1) {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(2),

@@ -17,7 +17,7 @@ use super::{Kind, Node, NodeEntries, WIDE};
 pub enum Tree<'d> {
     /// As it was read.
     Node(Node<'d>),
-    /// `null`, of a change that gave no value.
+    /// `null`, for a change without a value.
     Null,
     /// A map with changes.
     Object(Box<TreeMap<'d>>),
@@ -25,18 +25,18 @@ pub enum Tree<'d> {
     Array(Box<TreeList<'d>>),
 }
 
-/// What a changed value takes.
+/// The size of a changed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// How many levels are open, this one included.
     pub(crate) levels: usize,
-    /// How many notes of changes there are: what it costs to look, and to copy.
+    /// How many notes of changes there are: the work of visiting or copying the value.
     pub(crate) notes: usize,
-    /// No fewer bytes than it is written in.
+    /// An upper bound for its length as JSON.
     pub(crate) bytes: usize,
 }
 
-/// Beyond so many pieces each item is one of its own: it is found by its place then.
+/// With more pieces than this, each item becomes a piece of its own, so that it is found by its index.
 const MAX_PIECES: usize = 1024;
 
 /// A list with changes.
@@ -49,13 +49,13 @@ pub struct TreeList<'d> {
 
 #[derive(Debug, Clone)]
 enum Piece<'d> {
-    /// Items of a list that was read, from one on.
+    /// Consecutive items of a list that was read.
     Run {
         list: Node<'d>,
         from: usize,
         count: usize,
     },
-    /// One that may be changed.
+    /// An item that may be changed.
     Item(Tree<'d>),
 }
 
@@ -74,7 +74,7 @@ impl<'d> Tree<'d> {
         self
     }
 
-    /// Whether it is as it was read.
+    /// Whether it is not open, and so as it was read.
     pub(crate) const fn is_closed(&self) -> bool {
         matches!(self, Self::Node(_) | Self::Null)
     }
@@ -108,7 +108,7 @@ impl<'d> Tree<'d> {
         }
     }
 
-    /// It as JSON text.
+    /// The value as JSON text.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::with_capacity(self.extent().bytes);
@@ -120,7 +120,7 @@ impl<'d> Tree<'d> {
 // === impl Extent ===
 
 impl Extent {
-    /// Of a value that is written in so many bytes, and has no changes.
+    /// The extent of a value of so many bytes without changes.
     const fn of(bytes: usize) -> Self {
         Self {
             levels: 1,
@@ -129,7 +129,7 @@ impl Extent {
         }
     }
 
-    /// Adds a value within.
+    /// Adds the extent of a value within this one.
     fn add(&mut self, within: Self) {
         self.levels = self.levels.max(1 + within.levels);
         self.notes += within.notes;
@@ -152,11 +152,11 @@ pub struct TreeMap<'d> {
     len: usize,
 }
 
-/// What became of one key.
+/// The change of one key.
 #[derive(Debug, Clone)]
 struct Note<'d> {
     key: Cow<'d, str>,
-    /// `None`: it was removed.
+    /// `None` if the key was removed.
     value: Option<Tree<'d>>,
     /// The order of insertion, from 1; 0 for a key of the original text.
     added: usize,
@@ -214,7 +214,7 @@ impl<'d> TreeMap<'d> {
         }
     }
 
-    /// Takes out the value at `key`.
+    /// Removes the value at `key` and returns it.
     pub fn remove(&mut self, key: &Cow<'d, str>) -> Option<Tree<'d>> {
         self.get_mut(key)?;
         let position = self.position(key)?;
@@ -256,7 +256,7 @@ impl<'d> TreeMap<'d> {
         let mut extent = Extent::of(self.read.raw().len());
         for note in &self.notes {
             extent.add(note.extent());
-            // It stands in what was read, too.
+            // The old value is part of the text that was read.
             let old = self.read.get(&note.key).map_or(0, |old| old.raw().len());
             extent.bytes = extent.bytes.saturating_sub(old);
         }
@@ -301,7 +301,7 @@ impl<'d> TreeMap<'d> {
             self.index.insert(key.clone(), position);
         }
         if position == 0 {
-            // Most have one.
+            // Most maps have one note.
             self.notes.reserve_exact(1);
         }
         self.notes.push(Note { key, value, added });
@@ -328,7 +328,7 @@ impl Note<'_> {
 // === impl TreeList ===
 
 impl<'d> TreeList<'d> {
-    /// One without items.
+    /// An empty list.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -397,7 +397,7 @@ impl<'d> TreeList<'d> {
         }
     }
 
-    /// Puts an item at `place`, before the one that is there; nowhere beyond the end.
+    /// Inserts an item at `place`, before the one that is there. Does nothing if that is beyond the end.
     pub fn insert(&mut self, place: usize, item: Tree<'d>) {
         let position = if place == self.len {
             Some(self.pieces.len())
@@ -410,7 +410,7 @@ impl<'d> TreeList<'d> {
         }
     }
 
-    /// Takes out the item at `place`.
+    /// Removes the item at `place` and returns it.
     pub fn remove(&mut self, place: usize) -> Option<Tree<'d>> {
         let item = mem::replace(self.get_mut(place)?, Tree::Null);
         let (position, _) = self.find(place)?;
@@ -443,7 +443,7 @@ impl<'d> TreeList<'d> {
         out.push(']');
     }
 
-    /// Makes the item at `place` a piece of its own, and says which.
+    /// Makes the item at `place` a piece of its own, and returns the index of the piece.
     fn part(&mut self, place: usize) -> Option<usize> {
         if place + 1 < self.len {
             self.split(place + 1)?;
@@ -451,7 +451,7 @@ impl<'d> TreeList<'d> {
         self.split(place)
     }
 
-    /// Makes a piece begin at `place`, and says which.
+    /// Makes a piece begin at `place`, and returns its index.
     fn split(&mut self, place: usize) -> Option<usize> {
         let (position, within) = self.find(place)?;
         if within == 0 {

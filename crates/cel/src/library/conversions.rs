@@ -1,7 +1,7 @@
 //! CEL's own conversions between types (cel-go `common/stdlib/standard.go`).
 //!
-//! `double(string)` is Go's `strconv.ParseFloat(text, 64)` (`strconv/atof.go`), as upstream: decimal and hexadecimal numbers, digits parted by single
-//! underscores, and names of what is infinite or no number.
+//! `double(string)` is Go's `strconv.ParseFloat(text, 64)` (`strconv/atof.go`), as upstream: decimal and
+//! hexadecimal numbers, single underscores between digits, and the names of infinity and NaN.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ fn itself<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
     }
 }
 
-/// A value that has no such type.
+/// The error of a value that cannot be converted.
 fn unconvertible<'a>(from: &Value<'_>, to: &str) -> Computed<'a> {
     Err(EvalError::failed(format_args!(
         "type conversion error from '{}' to '{to}'",
@@ -129,7 +129,7 @@ fn to_double<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
         [Value::Uint(uint)] => Ok(Value::Double(*uint as f64)),
         [text @ Value::String(digits)] => {
             own.work(digits.len())?;
-            // Digits that are parted are put together.
+            // Digits are copied to remove underscores.
             own.has_room(digits.len().saturating_mul(2))?;
             parse_float(digits).map_or_else(
                 || unconvertible(text, "double"),
@@ -240,8 +240,7 @@ pub(crate) fn shortest(double: f64) -> String {
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
 
-/// Of two numbers as short and as near, the one with an even last digit: Go takes
-/// that one, Rust the larger.
+/// Of two shortest numbers that are equally near, Go prints the one with an even last digit, Rust the larger one.
 fn even(double: f64, digits: &str) -> String {
     let lower = digits.char_indices().next_back().and_then(|(at, last)| {
         let lower = last.to_digit(10)?.checked_sub(1).filter(|digit| digit % 2 == 0)?;
@@ -250,7 +249,7 @@ fn even(double: f64, digits: &str) -> String {
     let Some(lower) = lower else {
         return digits.into();
     };
-    // All digits that there are.
+    // Enough digits to write any double exactly.
     let exact = format!("{double:.800e}");
     let exact = exact.split('e').next().unwrap_or_default();
     let is_between = exact
@@ -275,13 +274,13 @@ fn to_timestamp<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<
     }
 }
 
-/// Bits of a mantissa, without the first.
+/// The bits of a mantissa, without the first one, which is implicit.
 const MANTISSA_BITS: u32 = 52;
 
-/// What is added to an exponent where it is kept.
+/// What is added to an exponent when it is stored.
 const BIAS: i64 = 1023;
 
-/// More digits than this of an exponent, Go does not read.
+/// Go may not read all of an exponent that has more digits than this.
 const EXPONENT_DIGITS: usize = 5;
 
 /// A number as it is written.
@@ -291,11 +290,11 @@ struct Written<'t> {
     /// Digits, a point and underscores.
     mantissa: &'t str,
     exponent: i64,
-    /// Whether Go reads `exponent` of what may say more.
+    /// Whether `exponent` may be cut, as Go cuts long ones.
     is_exponent_cut: bool,
 }
 
-/// The double nearest to what `text` says; none if that is no number, or one beyond any double.
+/// The double nearest to the number `text`; `None` if that is not a number, or is beyond any double.
 pub(crate) fn parse_float(text: &str) -> Option<f64> {
     if let Some(special) = special(text) {
         return Some(special);
@@ -313,7 +312,7 @@ pub(crate) fn parse_float(text: &str) -> Option<f64> {
 
 fn special(text: &str) -> Option<f64> {
     if text.eq_ignore_ascii_case("nan") {
-        // What is no number has no sign.
+        // NaN takes no sign.
         return Some(f64::NAN);
     }
     let (sign, name) = match text.strip_prefix('-') {
@@ -324,7 +323,7 @@ fn special(text: &str) -> Option<f64> {
     is_infinite.then_some(sign * f64::INFINITY)
 }
 
-/// Reads all of `text`, wherever underscores stand.
+/// Reads all of `text`, and accepts underscores anywhere.
 fn read(text: &str) -> Option<Written<'_>> {
     let negative = text.starts_with('-');
     let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -354,7 +353,7 @@ fn read(text: &str) -> Option<Written<'_>> {
     })
 }
 
-/// The exponent, and whether it has more digits than are read for certain.
+/// The exponent, and whether it may be cut.
 fn exponent(text: &str) -> Option<(i64, bool)> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if !digits.starts_with(|first: char| first.is_ascii_digit()) {
@@ -375,7 +374,7 @@ fn exponent(text: &str) -> Option<(i64, bool)> {
     Some((exponent, digits.len() > EXPONENT_DIGITS))
 }
 
-/// Whether each underscore stands between two digits, or a prefix and one.
+/// Whether each underscore is between two digits, or a prefix and a digit (Go's `underscoreOK`).
 fn are_underscores_right(text: &str) -> bool {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let is_hexadecimal = digits.starts_with("0x") || digits.starts_with("0X");
@@ -395,7 +394,7 @@ fn are_underscores_right(text: &str) -> bool {
     before != b'_'
 }
 
-/// As Rust reads it, which is exact, too.
+/// Leaves the number to Rust's parser, which rounds correctly, as Go's does.
 fn decimal(text: &str, written: &Written<'_>) -> Option<f64> {
     let mut plain = Cow::Borrowed(text);
     if written.is_exponent_cut || text.contains('_') {
@@ -406,8 +405,8 @@ fn decimal(text: &str, written: &Written<'_>) -> Option<f64> {
     plain.parse().ok()
 }
 
-/// The first digits of a mantissa from the first that is not zero, as many as fit, and what they are
-/// to be multiplied with as a power of two.
+/// The leading digits of a hexadecimal mantissa, without leading zeros, as many as fit, and the exponent of the
+/// power of two by which they are multiplied.
 struct Digits {
     mantissa: u64,
     exponent: i64,
@@ -443,7 +442,7 @@ fn digits(written: &Written<'_>) -> Digits {
     }
 }
 
-/// Rounded to even, as everything else is.
+/// The double nearest to a hexadecimal number, with ties rounded to even.
 fn hexadecimal(written: &Written<'_>) -> f64 {
     let Digits {
         mut mantissa,
@@ -455,7 +454,8 @@ fn hexadecimal(written: &Written<'_>) -> f64 {
     }
     let mut exponent = exponent + i64::from(MANTISSA_BITS);
     let halve = |mantissa: u64| mantissa >> 1 | mantissa & 1;
-    // Two bits more than a double has: one that decides, and one that says whether there is more.
+    // Two bits more than a double has: one that decides the rounding, and one that says whether any bit below it
+    // is set.
     while mantissa >> (MANTISSA_BITS + 2) == 0 {
         mantissa <<= 1;
         exponent -= 1;

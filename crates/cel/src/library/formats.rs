@@ -13,23 +13,23 @@ use crate::types::Type::{self, String as Str};
 use crate::value::{Opaque, Text, Timestamp, UrlValue, Value};
 use crate::{EvalError, cost};
 
-/// The type of a format.
+/// The CEL type of a named format.
 pub(crate) const FORMAT: Type = Type::Opaque("kubernetes.NamedFormat");
 
-/// A format that text may have.
+/// A named format, against which strings are validated.
 #[derive(Debug)]
 pub struct NamedFormat {
     pub(crate) name: &'static str,
     function: &'static str,
     check: FormatCheck,
-    /// As long as upstream takes its regular expression to be.
+    /// The size that upstream's cost estimate assumes for its regular expression (`MaxRegexSize`).
     regex_size: u64,
 }
 
-/// What finds faults in a text.
+/// How a string is validated.
 #[derive(Debug, Clone, Copy)]
 enum FormatCheck {
-    /// Faults that do not quote the text.
+    /// By a function, whose messages do not quote the string.
     Faults(fn(&str) -> Vec<String>),
     Uri,
 }
@@ -131,11 +131,11 @@ fn whole(pattern: &str) -> Whole {
     Whole(Regex::new(&format!("^(?:{pattern})$"), &mut |_| true).expect("a constant pattern"))
 }
 
-/// A pattern for the whole of a text.
+/// A pattern that has to match the whole string.
 struct Whole(Regex);
 
 impl Whole {
-    /// Whether the text matches: one pass over it, however long it takes.
+    /// Whether the string matches. It is read once, and that is not metered.
     fn is_match(&self, text: &str) -> bool {
         self.0.is_match(text, &mut |_| true) == Ok(true)
     }
@@ -156,7 +156,7 @@ impl NamedFormat {
         }
     }
 
-    /// What is wrong with `text`, as values.
+    /// The messages about `text` as CEL values; none if it is valid.
     fn faults<'a>(&self, own: &mut Evaluation<'_, 'a>, text: &str) -> Result<Vec<Value<'a>>, EvalError> {
         match self.check {
             FormatCheck::Uri => {
@@ -169,7 +169,7 @@ impl NamedFormat {
                 Ok(vec![out.finish()?])
             }
             FormatCheck::Faults(check) => {
-                // A prefix is copied.
+                // `masked` copies a prefix.
                 own.allocate_text(text.len())?;
                 own.release(text.len() + Text::BYTES);
                 let faults = check(text).into_iter();
@@ -248,18 +248,18 @@ fn unless(fits: bool, fault: &str) -> Vec<String> {
     if fits { Vec::new() } else { vec![fault.into()] }
 }
 
-/// Of names of DNS, upstream counts bytes, too, but calls them `characters`.
+/// For DNS names, too, upstream counts bytes, but calls them `characters` in its messages.
 fn too_long(most: usize, units: &str) -> String {
     format!("must be no more than {most} {units}")
 }
 
-/// `message`, with examples and the pattern.
+/// `message` with examples and the pattern, in the words of apimachinery's `validation.RegexError`.
 fn explained(message: &str, pattern: &str, examples: [&str; 2]) -> String {
     let [first, second] = examples;
     format!("{message} (e.g. '{first}',  or '{second}', regex used for validation is '{pattern}')")
 }
 
-/// A prefix of a name may end in a hyphen.
+/// A prefix of a name may end in a hyphen: `maskTrailingDash` of apimachinery's `validation`.
 fn masked(name: &str, prefix: bool) -> Cow<'_, str> {
     match name.strip_suffix('-') {
         Some(before) if prefix && !before.is_empty() => {
@@ -364,7 +364,7 @@ fn is_datetime(text: &str) -> bool {
     let (Some(date), Some(clock)) = (parts.next(), parts.next()) else {
         return false;
     };
-    // HH:MM:SS, once it fits.
+    // The places of hours, minutes and seconds in `HH:MM:SS`, if the pattern matches.
     let below = |at: usize, most: &str| clock.get(at..at + 2).is_some_and(|part| part <= most);
     is_date(date) && CLOCK.is_match(clock) && below(0, "23") && below(3, "59") && below(6, "59")
 }

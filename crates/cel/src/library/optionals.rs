@@ -1,4 +1,4 @@
-//! Values that may be absent (cel-go `cel/library.go`).
+//! The functions of optional values (cel-go `cel/library.go`).
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub(crate) fn functions() -> Vec<Overload> {
             Type::Bool,
             has_value,
         ),
-        // Both are steps of their own.
+        // The checker plans these two as `PlanNode::OptionalOr`: `value` is never called for them.
         Overload::member(
             "optional_or_optional",
             "or",

@@ -1,7 +1,7 @@
 //! Compiles validated manifests to the engine's objects.
 //!
-//! Validation has refused what has no meaning. Should the two ever differ, that is a
-//! fault here: nothing is left out of an object, and nothing is taken for something else.
+//! Validation has already rejected values without a meaning. If it ever lets one through, compilation reports a
+//! fault: it leaves nothing out of an object, and takes no value for another.
 
 use k8s_openapi::api::rbac::v1 as rbac;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
@@ -116,7 +116,7 @@ fn subject_of(
     })
 }
 
-/// What a word means; one that means nothing is a fault.
+/// The meaning of a word; a word without one is a fault.
 fn known<T>(word: &str, meaning: Option<T>, path: &FieldPath, report: &mut Report<'_>) -> Option<T> {
     if meaning.is_none() {
         report.invalid(path, word, "has no meaning here");
@@ -155,14 +155,14 @@ pub(crate) fn label_selector(selector: meta::LabelSelector) -> Result<LabelSelec
 
 // === AuthorizationPolicy ===
 
-/// What is made of a policy while it is checked.
+/// The parts of a policy that validation has compiled.
 pub(crate) struct CompiledParts {
     pub(crate) conditions: Vec<Condition>,
     pub(crate) object_conditions: Vec<ObjectCondition>,
     pub(crate) validity: Validity,
 }
 
-/// The policy, with what was made of it during validation.
+/// Compiles a policy, with the parts that validation has compiled.
 pub(crate) fn policy(
     policy: v1alpha1::AuthorizationPolicy,
     checked: CompiledParts,
@@ -235,7 +235,7 @@ fn failure_policy(word: &str) -> Option<FailurePolicy> {
     }
 }
 
-/// The subjects of a policy or exception; one of no kind is a fault.
+/// The subjects of a policy or exception; an unknown kind is a fault.
 pub(crate) fn subjects(
     written: Vec<v1alpha1::Subject>,
     path: &FieldPath,
@@ -255,7 +255,8 @@ pub(crate) fn subjects(
     subjects
 }
 
-/// The rule; none, and a fault, where its selector has no meaning, lest it select everything.
+/// Compiles a rule. A namespaceSelector without a meaning is a fault, and there is no rule: without the selector
+/// it would apply to every namespace.
 fn resource_rule(
     rule: v1alpha1::ResourceRule,
     effect: Effect,

@@ -1,5 +1,5 @@
-//! The objects of one source, read by itself: from text to documents to objects.
-//! The ClusterRoles that every API server makes by itself are such objects, too.
+//! Reads the objects of one source, independently of all others: from text to documents to objects. The
+//! ClusterRoles that every API server creates by itself are read in the same way.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -20,32 +20,33 @@ use crate::document;
 use crate::document::{Document, DocumentSize, ParseLimits};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
-/// The most values of one document of a source: of one object, where each takes three bytes, as many
-/// as an API server takes; as a list some 40,000 RoleBindings.
+/// The most values of one document of a source. If it is one object, and each value takes three bytes, that is as
+/// many as an API server accepts; if it is a list, some 40,000 RoleBindings.
 const MAX_VALUES: usize = 1 << 20;
 
-/// What one source says, whatever others say. Sets that have the same source share it.
+/// The objects of one source, which do not depend on other sources. Policy sets that have the same source share
+/// them.
 pub struct SourceObjects {
     cluster: Option<Arc<str>>,
-    /// What its expressions are compiled for.
+    /// The version of CEL that its expressions are compiled for.
     version: Version,
     /// In the order written.
     objects: Vec<ManifestObject>,
-    /// The places of those that are no bindings.
+    /// The indexes of the objects that are not bindings.
     others: Vec<usize>,
     /// A digest of the identity of each.
     identities: Box<[u64]>,
     faults: Faults,
-    /// What the objects take in memory, at most.
+    /// An upper bound for the memory of the objects, in bytes.
     bytes: usize,
 }
 
 impl SourceObjects {
-    /// Reads `source`, and compiles its expressions. Objects that are as `earlier`
-    /// has them, the same file as it was before, are shared with it, and neither validated nor
-    /// compiled again where that was read for the same version.
+    /// Reads `source`, and compiles its expressions. `earlier` is the same source as it was read before: objects
+    /// that have not changed are shared with it, and neither validated nor compiled again if it was read for the
+    /// same version.
     ///
-    /// Blocks for as long as expressions take to compile, but for a deadline.
+    /// Blocks while expressions are compiled, which the deadline of `compilation` bounds.
     #[must_use]
     pub fn read<'c>(
         source: &Source,
@@ -55,7 +56,7 @@ impl SourceObjects {
         Self::read_within(source, compilation, earlier, None)
     }
 
-    /// The same within `limits`. The first object that is beyond them is a fault, and nothing more
+    /// Like [`read`](Self::read), within `limits`. The first object that exceeds them is a fault, and nothing more
     /// is read.
     #[must_use]
     pub fn read_within<'c>(
@@ -107,8 +108,8 @@ impl SourceObjects {
         }
     }
 
-    /// The same, where an object with faults is read without the values that have them, and what is
-    /// wrong with it then goes to `hidden`. It decides nothing.
+    /// Like [`read`](Self::read), but an object with faults is read without its faulty values, and its other
+    /// faults go to `hidden`. Such objects must not decide requests.
     pub(crate) fn read_mended(source: &Source, version: Version, hidden: &mut Faults) -> Self {
         let cluster: Option<Arc<str>> = source.cluster.as_deref().map(Into::into);
         let mut objects = Vec::new();
@@ -119,7 +120,7 @@ impl SourceObjects {
         Self::of(cluster, version, objects, Faults::new())
     }
 
-    /// Nothing of the objects of `file`, which do not fit into `memory` any more.
+    /// The source without objects, and with the fault that those of `file` do not fit into `memory`.
     #[must_use]
     pub fn beyond(&self, memory: &MemoryBudget, file: &Path) -> Self {
         let mut faults = Faults::new();
@@ -146,7 +147,7 @@ impl SourceObjects {
         }
     }
 
-    /// The same without the objects that are among `identities`.
+    /// The same source without the objects among `identities`.
     pub(crate) fn without(&self, identities: &HashSet<&ObjectIdentity>) -> Self {
         let kept = self
             .objects
@@ -159,8 +160,8 @@ impl SourceObjects {
         }
     }
 
-    /// The policies that lock out, unconfirmed, besides those that `never_deny` protects, each with
-    /// what `check` says about it. One of which `earlier` has the same spec is none of them.
+    /// The policies that lock users out other than those that `never_deny` protects, without a confirmation, each
+    /// with what `check` says about it. A policy whose spec is the same in `earlier` is not one of them.
     #[must_use]
     pub fn lock_outs(&self, never_deny: &NeverDeny, earlier: &[&Self]) -> Vec<(ObjectIdentity, Fault)> {
         let refused = |object: &ManifestObject| {
@@ -186,7 +187,7 @@ impl SourceObjects {
         self.others().filter_map(refused).collect()
     }
 
-    /// The same where each object among `held_back` is as one of `earlier` has it, or is not there.
+    /// The same source, in which each object among `held_back` is as in `earlier`, or left out if it is not there.
     #[must_use]
     pub fn holding_back(&self, held_back: &HashSet<&ObjectIdentity>, earlier: &[&Self]) -> Self {
         let last_good = |object: &ManifestObject| {
@@ -213,7 +214,7 @@ impl SourceObjects {
             .map(|(_, object)| object)
     }
 
-    /// The objects as a text that is read to the same ones.
+    /// The objects as text, from which the same objects are read again.
     #[must_use]
     pub fn to_text(&self) -> String {
         let yaml = |object: &ManifestObject| document::to_yaml(&object.document.get().root().to_json());
@@ -221,19 +222,19 @@ impl SourceObjects {
         objects.join("---\n")
     }
 
-    /// What its expressions are compiled for.
+    /// The version of CEL that its expressions are compiled for.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.version
     }
 
-    /// The only cluster that its objects hold for; `None` for every cluster.
+    /// The only cluster that its objects apply to; `None` for every cluster.
     #[must_use]
     pub fn cluster(&self) -> Option<&str> {
         self.cluster.as_deref()
     }
 
-    /// How many bytes its objects take in memory at most, besides what is shared with other sources.
+    /// An upper bound for the memory of its objects, in bytes, without what is shared with other sources.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -248,14 +249,14 @@ impl SourceObjects {
         self.objects.iter()
     }
 
-    /// Those that are no bindings, each with its place among all.
+    /// The objects that are not bindings, each with its index among all.
     pub(crate) fn others_in_place(&self) -> impl Iterator<Item = (usize, &ManifestObject)> {
         self.others
             .iter()
             .filter_map(|&place| Some((place, self.objects.get(place)?)))
     }
 
-    /// Those that are no bindings.
+    /// The objects that are not bindings.
     pub(crate) fn others(&self) -> impl Iterator<Item = &ManifestObject> {
         self.others_in_place().map(|(_, object)| object)
     }
@@ -269,7 +270,7 @@ impl SourceObjects {
         &self.identities
     }
 
-    /// What is wrong with it.
+    /// The faults of the source.
     pub(crate) const fn faults(&self) -> &Faults {
         &self.faults
     }
@@ -278,8 +279,8 @@ impl SourceObjects {
 /// How often an object is read without the values that had faults.
 const MAX_MENDINGS: usize = 4;
 
-/// The object without its faulty values, and with text where a value is missing, if it is one then. What
-/// is wrong with the rest of it goes to `hidden`.
+/// Reads the object without its faulty values, and with some text where a value is missing, if it is valid then.
+/// The faults of the rest go to `hidden`.
 fn read_mended(
     mut document: Document,
     cluster: Option<&Arc<str>>,
@@ -291,7 +292,7 @@ fn read_mended(
         let mut found = Faults::new();
         let object = object::read(document.clone(), cluster.cloned(), version.into(), &mut found);
         if !mended.is_empty() {
-            // What is required may be so because what would have done instead was left out.
+            // A value may only be required because its alternative was left out.
             let is_about = |fault: &Fault| match fault.place.path.parent() {
                 Some(parent) if fault.kind == FaultKind::Required => parent,
                 _ => fault.place.path.clone(),
@@ -310,7 +311,7 @@ fn read_mended(
         let mut is_changed = false;
         for fault in found {
             let path = fault.place.path;
-            // What lacks a value that was left out is left out next.
+            // If a value is missing because it was left out, what it is missing from is left out next.
             let is_filled_in = fault.kind == FaultKind::Required
                 && !mended.iter().any(|one| one.is_related(&path))
                 && document.fill_in(&path);
@@ -324,7 +325,7 @@ fn read_mended(
     None
 }
 
-/// Objects by what they say.
+/// Objects by the digest of their contents.
 struct KnownObjects<'e>(HashMap<u64, Vec<&'e ManifestObject>>);
 
 impl<'e> KnownObjects<'e> {
@@ -336,7 +337,7 @@ impl<'e> KnownObjects<'e> {
         Self(known)
     }
 
-    /// The object that says the same as `document`.
+    /// The object with the same contents as `document`.
     fn find(&self, document: &Document) -> Option<Arc<ValidatedObject>> {
         let same = self.0.get(&digest(document))?;
         let same = same
@@ -348,10 +349,10 @@ impl<'e> KnownObjects<'e> {
 
 // How much memory the objects of sources may take.
 
-/// What each object takes, whatever it says.
+/// The memory of an object, in bytes, without its contents.
 const OBJECT_BYTES: usize = 1_000;
 
-/// What some sources may take together, which are read on any number of threads.
+/// How much memory several sources may take together. They may be read on any number of threads.
 #[derive(Debug)]
 pub struct MemoryBudget {
     bytes: usize,
@@ -361,9 +362,9 @@ pub struct MemoryBudget {
 /// What bounds the reading of a source.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceLimits<'l> {
-    /// What its objects may take, as long as they hold.
+    /// The memory that its objects may take, as long as they are in use.
     pub memory: &'l MemoryBudget,
-    /// Has the one long document that is read at a time, of those that need much memory for that.
+    /// Locked while a long document is read, which needs much memory, so that only one is read at a time.
     pub long_documents: &'l Mutex<()>,
 }
 
@@ -381,8 +382,8 @@ static ROLES: LazyLock<Vec<Arc<Role>>> = LazyLock::new(|| {
     roles.collect()
 });
 
-/// The ClusterRoles that an API server of the newest version makes by itself, as they are written:
-/// those that are aggregated have no rules yet.
+/// The ClusterRoles that an API server of the newest version creates by itself, as they are written: aggregated
+/// ones have no rules yet.
 #[must_use]
 pub fn default_roles() -> &'static [Arc<Role>] {
     &ROLES
@@ -400,14 +401,14 @@ impl MemoryBudget {
         }
     }
 
-    /// What is not taken.
+    /// How many bytes are left.
     #[must_use]
     pub fn left(&self) -> usize {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Takes so many bytes. Where there are fewer, nothing is left: whether all of some objects fit
-    /// does not depend on their order.
+    /// Takes so many bytes, and returns whether there were as many. If not, nothing is left, so that it does not
+    /// depend on their order whether all objects fit.
     #[must_use]
     pub fn take(&self, bytes: usize) -> bool {
         let take = |left: usize| Some(left.saturating_sub(bytes));
@@ -415,7 +416,7 @@ impl MemoryBudget {
         taken.is_ok_and(|left| left >= bytes)
     }
 
-    /// The fault of what does not fit, at `place`.
+    /// The fault of an object that does not fit, at `place`.
     pub(crate) fn fault(&self, place: Place, cluster: Option<&str>) -> Fault {
         let whose = cluster.map_or_else(String::new, |cluster| format!(" of the cluster `{cluster}`"));
         let message = format!(
@@ -427,15 +428,15 @@ impl MemoryBudget {
     }
 }
 
-/// How many bytes of memory an object takes at most, besides what its expressions are compiled to.
-/// The figures are upper bounds of what was measured, with what is indexed of each object.
+/// An upper bound for the memory of an object, in bytes, without its compiled expressions. The figures are upper
+/// bounds of measurements, and include its share of the indexes.
 pub(crate) fn kept_bytes(content: &Content, size: DocumentSize) -> usize {
     let (of_byte, of_value) = match content {
         // Rules of large roles are indexed by their words.
         Content::Role(_) if size.values > 64 => (4, 400),
         Content::Role(_) | Content::Binding(_) => (3, 60),
         Content::AccessRequest(_) | Content::Namespace(_) | Content::Parameter => (3, 60),
-        // Kept as they are written, too.
+        // Their text is kept, too.
         Content::Policy(_) | Content::Invariant(_) | Content::Exception(_) | Content::Admission(_) => {
             (6, 300)
         }

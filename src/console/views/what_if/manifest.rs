@@ -1,4 +1,4 @@
-//! A manifest, pasted with what is done with it.
+//! The form with a pasted manifest and an operation, and what the policies decide about each object.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -19,10 +19,10 @@ use portcullis_policy::explain::objects::{
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::model::{Deadline, Time};
 
-/// The fields of its form, besides those of a request.
+/// The fields of the form, in addition to those of a request.
 pub(crate) const FIELDS: [&str; 5] = ["manifest", "old", "operation", "subresource", "dry-run"];
 
-/// The operations, as they are written.
+/// The operations that the form offers.
 const OPERATIONS: [Operation; 4] = [
     Operation::Create,
     Operation::Update,
@@ -36,7 +36,7 @@ const MAX_OBJECTS: usize = 50;
 /// The longest value of a change that is shown, in characters.
 const SHOWN: usize = 2000;
 
-/// What stands for the value of an expression of a policy that takes parameters.
+/// Shown instead of the value of an expression in a policy with parameters.
 const NOT_SHOWN: &str = "\"(not shown: it may be that of a parameter)\"";
 
 /// A manifest as it was pasted.
@@ -49,38 +49,38 @@ pub(crate) struct ManifestForm {
     pub(crate) is_dry_run: bool,
 }
 
-/// What becomes of each object.
+/// The decision about each object.
 pub(crate) struct AdmissionAnswer {
     objects: Vec<AnsweredObject>,
     notes: Vec<String>,
 }
 
-/// The same for people.
+/// The same for the HTML page.
 #[derive(Debug)]
 pub(crate) struct ManifestView {
     pub(crate) objects: Vec<ObjectView>,
     pub(crate) notes: Vec<String>,
 }
 
-/// What becomes of one object.
+/// The decision about one object.
 #[derive(Debug)]
 pub(crate) struct ObjectView {
     pub(crate) name: String,
-    /// Where it stands in what was pasted.
+    /// Its line in the pasted text.
     pub(crate) line: u32,
     /// `allow`, `deny` or `unknown`.
     pub(crate) decision: &'static str,
     pub(crate) message: String,
     pub(crate) cause: Option<String>,
     pub(crate) warnings: Vec<String>,
-    /// Key and value.
+    /// Audit annotations: key and value.
     pub(crate) annotations: Vec<(String, String)>,
     pub(crate) changes: Vec<ManifestChange>,
     /// Every step, in words.
     pub(crate) steps: String,
 }
 
-/// What mutations make of one place of an object.
+/// A change that mutations make at one place of an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ManifestChange {
     pub(crate) path: String,
@@ -115,7 +115,7 @@ impl ManifestForm {
         })
     }
 
-    /// Whether it is said what is done.
+    /// Whether an operation was chosen.
     pub(crate) const fn has_operation(&self) -> bool {
         self.operation.is_some()
     }
@@ -133,8 +133,8 @@ impl ManifestForm {
             .map(move |operation| (operation.as_str(), operation == chosen))
     }
 
-    /// A review of each object, by the user and in the namespace of `request`; or what is wrong.
-    /// `is_named` says whether policies name a resource of a group.
+    /// A review for each object, by the user and in the namespace of `request`; or the faults in what was pasted.
+    /// `is_named` tells whether policies name a resource of a group.
     pub(crate) fn reviews(
         &self,
         request: &RequestForm,
@@ -183,11 +183,11 @@ impl ManifestForm {
 // === impl AdmissionAnswer ===
 
 impl AdmissionAnswer {
-    /// What `loaded` makes of `reviews`. Webhooks are not called.
+    /// Evaluates `reviews` with the policies of `loaded`. Webhooks are not called.
     ///
     /// # Errors
     ///
-    /// It took until `deadline`, or what was pasted is no review.
+    /// The evaluation did not end before `deadline`, or a review is invalid.
     pub(crate) fn new(
         loaded: &LoadedPolicies,
         cluster: &str,
@@ -232,14 +232,14 @@ impl AdmissionAnswer {
         })
     }
 
-    /// As `portcullis admit -o json` has it.
+    /// The answer in the format of `portcullis admit -o json`.
     pub(crate) fn report(&self) -> AdmitAllExplained<'_> {
         AdmitAllExplained::new(&self.objects, &self.notes)
     }
 }
 
-/// Takes out what expressions of policies with parameters came to, but for whether they hold: it
-/// may be what the parameter says.
+/// Hides the values of expressions in policies with parameters, except `true` and `false`: other values may
+/// contain what the parameter says.
 fn hide_parameters(trace: &mut [TracedStep]) {
     let mut has_parameter = false;
     for step in trace {
@@ -309,7 +309,7 @@ impl From<&AnsweredObject> for ObjectView {
     }
 }
 
-/// What a JSON Patch changes of the object of a review, operation by operation.
+/// The changes that a JSON Patch makes to the object of a review, one for each operation.
 fn changes(about: &ReviewOfManifest, changes: &str) -> Vec<ManifestChange> {
     let (Ok(review), Ok(operations)) = (
         Document::parse(about.review.clone()),
@@ -325,7 +325,7 @@ fn changes(about: &ReviewOfManifest, changes: &str) -> Vec<ManifestChange> {
     let change = |operation: patch::PatchOperation<'_>| ManifestChange {
         path: operation.path.to_string(),
         before: match &*operation.op {
-            // What an item is put before is not changed.
+            // In a list, `add` inserts: the item that is there now is not replaced.
             "add" if is_item(object, &operation.path) => String::new(),
             _ => shown(object.and_then(|object| object.pointer(&operation.path))),
         },
@@ -334,7 +334,7 @@ fn changes(about: &ReviewOfManifest, changes: &str) -> Vec<ManifestChange> {
     operations.operations().map(change).collect()
 }
 
-/// Whether a JSON Pointer leads to an item of a list.
+/// Whether a JSON Pointer names an item of a list.
 fn is_item(object: Option<Node<'_>>, path: &str) -> bool {
     let list = path.rsplit_once('/').and_then(|(list, _)| object?.pointer(list));
     list.is_some_and(|list| list.kind() == portcullis_cel::json::Kind::Array)

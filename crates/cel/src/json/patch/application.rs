@@ -70,7 +70,7 @@ impl<'d, 'b> Application<'d, 'b> {
         self.change(op, path, |target| target.remove())
     }
 
-    /// Changes what the path leads to, and takes what that costs.
+    /// Changes the value at `path`, and charges that to the budget.
     #[expect(
         clippy::ptr_arg,
         reason = "keys that are borrowed from the patch stay borrowed"
@@ -100,7 +100,7 @@ impl<'d, 'b> Application<'d, 'b> {
 
     fn test(&mut self, operation: &PatchOperation<'d>) -> Result<(), PatchError> {
         let path = operation.path.as_ref();
-        // A missing key of a map, `null` and no value at all are the same to it.
+        // To `test`, a missing key of a map, `null` and no value at all are the same.
         let wanted = operation.value.filter(|value| !value.is_null());
         let is_wanted = |found: Option<&Tree<'d>>| match (found.filter(|found| !found.is_null()), wanted) {
             (None, None) => true,
@@ -128,7 +128,7 @@ impl<'d, 'b> Application<'d, 'b> {
         }
     }
 
-    /// Goes to the end of the path. `key` is what a step of it is as a key.
+    /// Opens every value on the way to the end of `path`. `key` turns a step without an escape into a key.
     fn walk<'r, 'p: 'r>(
         &'r mut self,
         op: &'r str,
@@ -171,7 +171,7 @@ impl<'d, 'b> Application<'d, 'b> {
     }
 }
 
-/// Opens `tree`, and takes what that costs.
+/// Opens `tree`, and charges that to the budget.
 fn opened<'r, 'd>(tree: &'r mut Tree<'d>, budget: &mut PatchBudget) -> Result<&'r mut Tree<'d>, PatchError> {
     if tree.is_closed() {
         budget.note(1)?;
@@ -235,7 +235,7 @@ impl<'d> PathEnd<'_, 'd> {
         }
     }
 
-    /// The place that the last step names in a list, `beyond` its end at most.
+    /// The index that the last step names in a list, at most `beyond` places after the last item.
     fn place(&self, beyond: usize) -> Result<usize, PatchError> {
         match &*self.container {
             Tree::Array(items) if beyond > 0 && self.key == "-" => Ok(items.len()),
@@ -259,7 +259,7 @@ fn from<'o, 'd>(operation: &'o PatchOperation<'d>) -> Result<&'o Cow<'d, str>, P
     })
 }
 
-/// The place that `step` names among the first `limit`; a negative one counts back from there.
+/// The index below `limit` that `step` names; a negative one counts back from `limit`.
 fn position(step: &str, limit: usize) -> Option<usize> {
     let index: i64 = step.parse().ok()?;
     let place = if index < 0 {
@@ -274,7 +274,7 @@ fn steps(path: &str) -> usize {
     memchr::memchr_iter(b'/', path.as_bytes()).count()
 }
 
-/// What a step of a path says. One without an escape is a `key` as it stands there.
+/// Unescapes a step of a path. A step without an escape is made a `key` as it is.
 fn decode<'p, 'd>(step: &'p str, key: impl Fn(&'p str) -> Cow<'d, str>) -> Cow<'d, str> {
     if step.contains('~') {
         step.replace("~1", "/").replace("~0", "~").into()

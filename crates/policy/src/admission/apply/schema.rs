@@ -26,12 +26,12 @@ pub(crate) enum SchemaType<'s> {
     List(Box<Self>, Lists<'s>),
     /// A map of any keys.
     Map(Box<Self>, Atomic),
-    /// A map of known keys, by its place; what is said here of atomicity goes
-    /// before what the struct says.
+    /// A map of known keys, by the index of its struct; an atomicity that is given here overrides that of the
+    /// struct.
     Struct(usize, Option<Atomic>),
     /// Anything: maps merge key by key, lists are atomic.
     Deduced,
-    /// Anything, as a whole.
+    /// Anything, replaced as a whole.
     Untyped,
 }
 
@@ -65,7 +65,7 @@ pub(crate) enum Scalar {
     Any,
 }
 
-/// What a scalar may be where it merges: OpenAPI tells no more apart.
+/// The classes of scalars that merging tells apart, because OpenAPI tells no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScalarClass {
     /// Text.
@@ -81,11 +81,11 @@ pub(crate) enum ScalarClass {
 /// How two lists merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lists<'s> {
-    /// Not at all.
+    /// Not at all: a list is replaced as a whole.
     Atomic,
-    /// Items that are the same scalar are one.
+    /// Equal scalars are one item.
     Set,
-    /// Items with the same keys are one and merge.
+    /// Items with the same keys are one item, and are merged.
     Map(Vec<ListKey<'s>>),
 }
 
@@ -93,7 +93,7 @@ pub(crate) enum Lists<'s> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListKey<'s> {
     pub(crate) name: &'s str,
-    /// What an item without the field has there, as JSON.
+    /// The value of the field in an item that does not have it, as JSON.
     pub(crate) default: Option<&'s str>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct SchemaField<'s> {
     pub(crate) is_pointer: bool,
 }
 
-/// What matters of a type for maps.
+/// The parts of a type that matter for maps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Maps<'t, 's> {
     fields: &'t [SchemaField<'s>],
@@ -167,7 +167,7 @@ impl<'s> Schemas<'s> {
             .ok_or_else(unknown)
     }
 
-    /// What matters of the type for maps, if it may be one.
+    /// The parts of the type that matter for maps, if it may be one.
     pub(crate) fn maps<'t>(&'t self, of: &'t SchemaType<'s>) -> Option<Maps<'t, 's>>
     where
         's: 't,
@@ -224,7 +224,7 @@ impl Scalar {
 // === impl Maps ===
 
 impl<'t, 's> Maps<'t, 's> {
-    /// The declared fields; none of a map of any keys.
+    /// The declared fields; none for a map of any keys.
     pub(crate) const fn fields(&self) -> &'t [SchemaField<'s>] {
         self.fields
     }
@@ -235,7 +235,7 @@ impl<'t, 's> Maps<'t, 's> {
         self.fields.get(place)
     }
 
-    /// Its type.
+    /// The type of the field `name`, if it is declared.
     pub(crate) fn field(&self, name: &str) -> Option<&'t SchemaType<'s>> {
         self.declared(name).map(|field| &field.of)
     }
@@ -264,7 +264,7 @@ impl<'t, 's> Maps<'t, 's> {
 // | `any` `!any` | anything, deduced from the value; as a whole |
 // | `FIELD?:T` `FIELD:*T` | a field that is not written while it is empty; a pointer |
 
-/// Why a table is not read: the line, from 1.
+/// The line of a table that cannot be read, from 1.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SchemaError(usize);
 
@@ -402,19 +402,19 @@ fn list(text: &str) -> Option<(Lists<'_>, &str)> {
     Some((Lists::Map(keys), item))
 }
 
-// The built-in types as CEL's checker knows types.
+// The built-in types as types of CEL's checker.
 
-/// Declares each struct once; one that contains itself may be anything there.
+/// Declares each struct once. Where a struct contains itself, it is `dyn`.
 struct Declarations<'t, 's> {
     schemas: &'t Schemas<'s>,
     done: HashMap<usize, portcullis_cel::Type>,
 }
 
 impl<'s> Schemas<'s> {
-    /// What is known of the type of objects of `kind`: which fields there are, which of them
-    /// are lists and maps, text, truth values and whole numbers. Everything else may be anything.
+    /// The type of objects of `kind`: its fields, and which of them are lists, maps, text, truth values or whole
+    /// numbers. Everything else is `dyn`.
     ///
-    /// `None` where the kind is not built in.
+    /// `None` if the kind is not built in.
     #[must_use]
     pub fn declared(&self, kind: &GroupVersionKind<'_>) -> Option<portcullis_cel::Type> {
         let of = self.of(kind).ok()?;
@@ -437,7 +437,7 @@ impl<'s> Declarations<'_, 's> {
                 portcullis_cel::Type::map(portcullis_cel::Type::String, self.declare(value))
             }
             SchemaType::Struct(place, _) => self.declare_struct(*place),
-            // Numbers that need not be whole, and what OpenAPI has other words for than Go.
+            // Numbers that need not be whole, and types that are written differently in OpenAPI and in Go.
             SchemaType::Scalar(_) | SchemaType::Deduced | SchemaType::Untyped => portcullis_cel::Type::Dyn,
         }
     }

@@ -1,8 +1,9 @@
-//! Expressions that can never work on the objects that their policy is about.
+//! Finds expressions that can never work on the objects of their policy.
 //!
-//! Compiled once more for each built-in type that the rules name, as kube-controller-manager does
-//! for a ValidatingAdmissionPolicy's `status.typeChecking` (apiserver
-//! `pkg/admission/plugin/policy/validating/typechecking.go`); matchConditions and mutations besides.
+//! Each expression is compiled once more for each built-in type that the rules name, as kube-controller-manager
+//! does for a ValidatingAdmissionPolicy's `status.typeChecking` (apiserver
+//! `pkg/admission/plugin/policy/validating/typechecking.go`). Beyond that, matchConditions are checked, and
+//! MutatingAdmissionPolicies except for their mutations.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -84,10 +85,10 @@ fn written(of: &GroupVersionKind<'_>) -> String {
 struct TypeCheck<'l, 'a> {
     kind: String,
     of: Type,
-    /// Of all its fields at any depth, thousands for some types; once one is looked for.
+    /// The names of all its fields at any depth, thousands for some types; collected once one is looked for.
     names: OnceCell<BTreeSet<Arc<str>>>,
     environment: ExpressionEnvironment,
-    /// For all types together: what is beyond it is not checked.
+    /// The budget for all types together: expressions beyond it are not checked.
     budget: &'l CompileBudget<'static>,
     lint: &'l mut Lint<'a>,
 }
@@ -158,7 +159,7 @@ impl TypeCheck<'_, '_> {
             .push(Fault::warning(place, FaultKind::Suspicious, message));
     }
 
-    /// The field that may have been meant by one that is not there.
+    /// Suggests the field that was probably meant by one that does not exist.
     fn meant(&self, message: &str) -> String {
         let (Type::Object(object), Some(unknown)) = (&self.of, unknown_field(message)) else {
             return String::new();
@@ -170,7 +171,7 @@ impl TypeCheck<'_, '_> {
     }
 }
 
-/// The field that a compiler's message says is not there.
+/// The field that does not exist, according to the compiler's message.
 fn unknown_field(message: &str) -> Option<&str> {
     message.strip_prefix("undefined field '")?.strip_suffix('\'')
 }
@@ -192,9 +193,9 @@ pub(crate) fn items<'n>(spec: &'n Node, path: &FieldPath, field: &str) -> Vec<(F
     }
 }
 
-// Expressions that work here and not in an API server of version 1.37, which has objects of built-in
-// kinds as Go structs while it evaluates (a fault, seen in 1.37.1): of a MutatingAdmissionPolicy
-// with matchConditions, and for comparisons also of a ValidatingAdmissionPolicy.
+// Expressions that work here but not in an API server of version 1.37, which evaluates objects of built-in kinds
+// as Go structs (a fault, seen in 1.37.1): in a MutatingAdmissionPolicy with matchConditions, and for comparisons
+// also in a ValidatingAdmissionPolicy.
 
 /// The version with the fault.
 const FAULTY: Version = Version::new(37);
