@@ -6,8 +6,6 @@
 //!                                  the Pods that workloads make ─▶┘
 //! ```
 
-#[cfg(test)]
-mod agreement;
 mod formats;
 mod input;
 mod report;
@@ -293,3 +291,6 @@ fn read(parts: &[InputPart], batches: &mpsc::SyncSender<Vec<Document>>) -> Fault
     let _ = batches.send(batch);
     faults
 }
+
+#[cfg(test)]
+mod tests;

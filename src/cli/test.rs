@@ -7,8 +7,6 @@
 //! ```
 
 mod admission;
-#[cfg(test)]
-mod agreement;
 mod coverage;
 mod run;
 mod suite;
@@ -342,6 +340,8 @@ pub(crate) fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    mod agreement;
+
     use super::*;
 
     #[test]

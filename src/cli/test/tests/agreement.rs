@@ -5,9 +5,9 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 
-use super::admission::{AdmissionCase, AdmissionExpectation};
-use super::run;
-use super::suite::{Case, CaseQuestion};
+use crate::cli::test::admission::{AdmissionCase, AdmissionExpectation};
+use crate::cli::test::run;
+use crate::cli::test::suite::{Case, CaseQuestion};
 use portcullis_cel::json::Document;
 use portcullis_policy::admission::webhook::nobody;
 use portcullis_policy::admission::{Chain, Phase, RunOptions};
