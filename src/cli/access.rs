@@ -8,11 +8,10 @@ use super::policy_files::{At, PolicyFiles};
 use portcullis_policy::authorization::{
     EscalationQuery, EscalationTarget, OpenTarget, PolicySet, ServiceAccount, Within,
 };
+use portcullis_policy::explain::access::{OddQuestion, WhatCanQuestion, WhoCanQuestion};
 use portcullis_policy::explain::escalation_admission::PodReview;
 use portcullis_policy::explain::escalations::{self, EscalationAnswer, EscalationQuestionError, RunningPods};
 use portcullis_policy::explain::request::warning_of_missing_groups;
-use portcullis_policy::explain::what_can::WhatCanQuestion;
-use portcullis_policy::explain::who_can::{OddQuestion, WhoCanQuestion};
 use portcullis_policy::model::{Deadline, User};
 
 /// Why there is no answer to who may do something, or what somebody may do.

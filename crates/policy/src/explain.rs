@@ -8,6 +8,7 @@
 //!
 //! Nothing here reads arguments or files, and nothing is called.
 
+pub mod access;
 pub mod admission;
 pub mod authorization;
 pub mod difference;
@@ -19,8 +20,6 @@ pub mod objects;
 pub mod recorded;
 pub mod request;
 pub mod sentences;
-pub mod what_can;
-pub mod who_can;
 
 // All that decides.
 

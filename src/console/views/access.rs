@@ -10,12 +10,11 @@ use crate::console::page::{Page, PageFrame, Representation, ViewError};
 use crate::console::query::{Paging, ViewQuery};
 use crate::console::{ViewContext, ViewRequest};
 use portcullis_policy::authorization::{Grantee, Permission, PolicySet, SubjectKind, Within};
-use portcullis_policy::explain::unknown_rbac;
-use portcullis_policy::explain::what_can::{
-    AccessMatrix, DenyNote, VERBS, WhatCanAnswer, WhatCanQuestion, deny_notes, in_a_word, limits_in_words,
-    object_and_rule, targets,
+use portcullis_policy::explain::access::{
+    AccessMatrix, DenyNote, VERBS, WhatCanAnswer, WhatCanQuestion, WhoCanAnswer, WhoCanQuestion, deny_notes,
+    in_a_word, limits_in_words, object_and_rule, targets,
 };
-use portcullis_policy::explain::who_can::{WhoCanAnswer, WhoCanQuestion};
+use portcullis_policy::explain::unknown_rbac;
 use portcullis_policy::model::{Deadline, Time, User};
 
 /// The fields of its form.

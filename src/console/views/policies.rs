@@ -17,8 +17,8 @@ use portcullis_policy::admission::{AdmissionSet, Applicability, Phase, PolicyBin
 use portcullis_policy::authorization::{
     AccessRequest, AccessRequestTrust, AuthorizationPolicy, Effect, Mode, PolicySet,
 };
+use portcullis_policy::explain::access::limits_in_words;
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
-use portcullis_policy::explain::what_can::limits_in_words;
 use portcullis_policy::field::FieldPath;
 use portcullis_policy::model::PolicyResult;
 

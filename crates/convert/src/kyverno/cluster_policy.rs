@@ -20,7 +20,6 @@ mod conditions;
 mod context;
 mod edits;
 mod equality;
-mod failure;
 mod fields;
 mod functions;
 mod jmespath;
@@ -39,11 +38,11 @@ mod validate;
 use crate::conversion::{self, Conversion, Refusal, on_one_line};
 pub(crate) use applies::Exceptions;
 use applies::{Applies, VARIABLE, object_of, with_variables};
-use failure::Failure;
 use fields::Part;
 pub(crate) use fields::reference;
 use matching::{Matching, NAMESPACE};
 use serde_json::{Value, json};
+use validate::Failure;
 
 use super::autogen;
 use super::expression::{CelCondition, Judged, one_of};
@@ -115,7 +114,7 @@ impl ClusterPolicy<'_> {
         if spec["admission"] == false {
             return crate::conversion::of("admission", "it decides nothing at admission");
         }
-        failure::check(spec)?;
+        validate::check_overrides(spec)?;
         crate::conversion::unknown(
             &spec["webhookConfiguration"],
             &["failurePolicy", "timeoutSeconds", "matchConditions"],

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use serde::{Serialize, Serializer};
 
+use super::access::{OddQuestion, WhoCanQuestion};
 use super::authorization::object;
-use super::who_can::{OddQuestion, WhoCanQuestion};
 use super::{Lines, one_line};
 use crate::authorization::{
     EscalationPath, EscalationStep, EscalationTarget, Escalations, Identity, ObjectName, RUNS, Subject,

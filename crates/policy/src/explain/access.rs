@@ -1,4 +1,4 @@
-//! Everything that one user may do.
+//! Everybody who may do something, and everything that one user may do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,15 +6,207 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::authorization::object;
-use super::request::with_group;
+use super::request::{split_resource, with_group};
 use super::{Lines, TextTable};
 use crate::authorization::rbac::PathPattern;
 use crate::authorization::{
-    AllowedShare, AuthorizationPolicy, Effect, OpenRequest, OpenResource, OpenTarget, Permission, PolicySet,
-    Via, Within,
+    AllowedShare, AuthorizationPolicy, Effect, Grantee, OpenRequest, OpenResource, OpenTarget, Permission,
+    PolicySet, SubjectKind, Via, Within,
 };
-use crate::manifest::built_in_resources;
-use crate::model::{Deadline, Time, User};
+use crate::manifest::{built_in_resources, odd_request};
+use crate::model::{Deadline, ResourceAttributes, Target, Time, User};
+
+/// Who may do this?
+#[derive(Debug, Clone)]
+pub struct WhoCanQuestion {
+    pub request: OpenRequest,
+}
+
+/// Why there is no such question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OddQuestion {
+    /// A path has no name and is in no namespace.
+    #[error("a path cannot be combined with a name and a namespace")]
+    PathInPlace,
+    /// There is no verb or nothing that it is about.
+    #[error("name a verb and a resource, such as `get` and `pods`, or a verb and a path")]
+    Incomplete,
+}
+
+/// Who may, in the order of kinds and names.
+#[derive(Debug)]
+pub struct WhoCanAnswer(pub Vec<Grantee>);
+
+/// The same as JSON.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WhoCanReport<'a> {
+    subjects: Vec<SubjectReport<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct SubjectReport<'a> {
+    kind: &'static str,
+    name: &'a str,
+    namespace: &'a str,
+    pattern: bool,
+    via: Vec<ViaWithLimits<'a>>,
+    denied_by: Vec<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct ViaWithLimits<'a> {
+    #[serde(flatten)]
+    via: ViaReport<'a>,
+    limits: &'a [String],
+}
+
+// === impl WhoCanQuestion ===
+
+impl WhoCanQuestion {
+    /// Who may `verb` the `target`: `RESOURCE[.GROUP][/SUBRESOURCE]` of any name or the one given,
+    /// in the namespace `default` or what is given, or a path.
+    ///
+    /// # Errors
+    ///
+    /// Something is missing, or does not go with a path.
+    pub fn new(
+        verb: &str,
+        target: &str,
+        name: Option<&str>,
+        place: Option<Within>,
+    ) -> Result<Self, OddQuestion> {
+        let verb = verb.to_owned();
+        if target.starts_with('/') {
+            if name.is_some() || place.is_some() {
+                return Err(OddQuestion::PathInPlace);
+            }
+            if verb.is_empty() {
+                return Err(OddQuestion::Incomplete);
+            }
+            let target = OpenTarget::Path(target.to_owned());
+            let request = OpenRequest { verb, target };
+            return Ok(Self { request });
+        }
+        let (group, resource, subresource) = split_resource(target);
+        if verb.is_empty() || resource.is_empty() {
+            return Err(OddQuestion::Incomplete);
+        }
+        let target = OpenTarget::Resource(OpenResource {
+            group: group.to_owned(),
+            resource: resource.to_owned(),
+            subresource: subresource.to_owned(),
+            name: name.filter(|name| !name.is_empty()).map(str::to_owned),
+            within: place.unwrap_or_else(|| Within::Namespace("default".to_owned())),
+        });
+        let request = OpenRequest { verb, target };
+        Ok(Self { request })
+    }
+
+    /// Who may, at `now`; `None` where it takes longer than until `deadline`, or the answer is too
+    /// long for anybody to read.
+    pub fn answer(&self, set: &PolicySet, now: Time, deadline: Deadline<'_>) -> Option<WhoCanAnswer> {
+        set.who_can(&self.request, now, deadline).map(WhoCanAnswer)
+    }
+
+    /// The resource asked about, if its objects are in no namespace.
+    pub fn in_no_namespace(&self, set: &PolicySet) -> Option<&str> {
+        match &self.request.target {
+            OpenTarget::Resource(asked) if set.cluster_scoped().contains(&asked.group, &asked.resource) => {
+                Some(&asked.resource)
+            }
+            OpenTarget::Resource(_) | OpenTarget::Path(_) => None,
+        }
+    }
+
+    /// What may have been meant, where Kubernetes has no such verb, group or resource.
+    pub fn hints(&self, set: &PolicySet) -> Vec<String> {
+        let verb = self.request.verb.clone().into();
+        let target = match &self.request.target {
+            OpenTarget::Path(path) => Target::NonResource {
+                path: path.clone().into(),
+                verb,
+            },
+            OpenTarget::Resource(asked) => Target::Resource(Box::new(ResourceAttributes {
+                verb,
+                group: asked.group.clone().into(),
+                resource: asked.resource.clone().into(),
+                subresource: asked.subresource.clone().into(),
+                ..ResourceAttributes::default()
+            })),
+        };
+        odd_request(&target, set)
+    }
+}
+
+// === impl WhoCanAnswer ===
+
+impl WhoCanAnswer {
+    /// For programs.
+    pub fn report(&self) -> WhoCanReport<'_> {
+        WhoCanReport {
+            subjects: self.0.iter().map(SubjectReport::from).collect(),
+        }
+    }
+
+    /// For people.
+    pub fn in_words(&self, set: &PolicySet) -> Lines {
+        let found = &self.0;
+        let mut table = TextTable::new(&["KIND", "NAME", "VIA", "LIMITS", "DENIED BY"]);
+        for grantee in found {
+            let subject = &grantee.subject;
+            let name = match subject.kind {
+                SubjectKind::ServiceAccount => format!("{}/{}", subject.namespace, subject.name),
+                SubjectKind::User | SubjectKind::Group => subject.name.clone(),
+            };
+            let denied_by = grantee.denied_by.join(", ");
+            let row = |via: String, limits: String| {
+                vec![
+                    subject.kind.to_string(),
+                    name.clone(),
+                    via,
+                    limits,
+                    denied_by.clone(),
+                ]
+            };
+            if grantee.via.is_empty() {
+                table.row(row("the API server, without asking".to_owned(), String::new()));
+            }
+            for via in &grantee.via {
+                table.row(row(object_and_rule(via), limits_in_words(&via.limits)));
+            }
+        }
+        let denied = found.iter().flat_map(|grantee| &grantee.denied_by);
+        let mut lines = table.folded().in_words();
+        lines.append(&deny_lines(denied, set));
+        lines
+    }
+}
+
+// === impl SubjectReport ===
+
+impl<'a> From<&'a Grantee> for SubjectReport<'a> {
+    fn from(grantee: &'a Grantee) -> Self {
+        Self {
+            kind: grantee.subject.kind.as_str(),
+            name: &grantee.subject.name,
+            namespace: &grantee.subject.namespace,
+            pattern: grantee.is_pattern,
+            via: grantee
+                .via
+                .iter()
+                .map(|via| ViaWithLimits {
+                    via: via.into(),
+                    limits: &via.limits,
+                })
+                .collect(),
+            denied_by: grantee.denied_by.iter().map(AsRef::as_ref).collect(),
+        }
+    }
+}
+
+// What one user may do.
 
 /// What may this user do there?
 #[derive(Debug, Clone)]
@@ -159,7 +351,40 @@ impl WhatCanAnswer {
 
     /// For people.
     pub fn in_words(&self, set: &PolicySet) -> Lines {
-        in_words(&self.0, set)
+        let found = &self.0;
+        if found.is_empty() {
+            return Lines::from_iter(["nothing"]);
+        }
+        let mut table = TextTable::new(&[
+            "VERBS",
+            "RESOURCES OR PATHS",
+            "NAMESPACE",
+            "VIA",
+            "LIMITS",
+            "DENIED BY",
+        ]);
+        for permission in found {
+            let mut limits = permission.via.limits.clone();
+            if !permission.names.is_empty() {
+                limits.insert(0, format!("names: {}", permission.names.join(", ")));
+            }
+            let namespace = match permission.via.namespace.as_str() {
+                "" => "*",
+                namespace => namespace,
+            };
+            table.row(vec![
+                permission.verbs.join(","),
+                targets(permission).join(","),
+                namespace.to_owned(),
+                object_and_rule(&permission.via),
+                limits_in_words(&limits),
+                permission.denied_by.join(", "),
+            ]);
+        }
+        let denied = found.iter().flat_map(|permission| &permission.denied_by);
+        let mut lines = table.folded().in_words();
+        lines.append(&deny_lines(denied, set));
+        lines
     }
 }
 
@@ -204,42 +429,6 @@ impl<'a> From<&'a Permission> for RuleReport<'a> {
             denied_by: denied_by.iter().map(AsRef::as_ref).collect(),
         }
     }
-}
-
-fn in_words(found: &[Permission], set: &PolicySet) -> Lines {
-    if found.is_empty() {
-        return Lines::from_iter(["nothing"]);
-    }
-    let mut table = TextTable::new(&[
-        "VERBS",
-        "RESOURCES OR PATHS",
-        "NAMESPACE",
-        "VIA",
-        "LIMITS",
-        "DENIED BY",
-    ]);
-    for permission in found {
-        let mut limits = permission.via.limits.clone();
-        if !permission.names.is_empty() {
-            limits.insert(0, format!("names: {}", permission.names.join(", ")));
-        }
-        let namespace = match permission.via.namespace.as_str() {
-            "" => "*",
-            namespace => namespace,
-        };
-        table.row(vec![
-            permission.verbs.join(","),
-            targets(permission).join(","),
-            namespace.to_owned(),
-            object_and_rule(&permission.via),
-            limits_in_words(&limits),
-            permission.denied_by.join(", "),
-        ]);
-    }
-    let denied = found.iter().flat_map(|permission| &permission.denied_by);
-    let mut lines = table.folded().in_words();
-    lines.append(&deny_lines(denied, set));
-    lines
 }
 
 /// `pods`, `deployments.apps`, `*.*`, `/metrics`.
