@@ -4,16 +4,14 @@
 //! ```text
 //! lines of JSON ─▶ rows by cluster, date and hour ─▶ row groups ─▶ cluster=…/date=…/hour=…/….parquet
 //!                                                                         │
-//! suggest, replay ◀─ lines of JSON, equal ones once ◀─ batches ◀─ bounds ◀┘
+//! suggest, replay ◀─ lines of JSON, equal ones once ◀───── checked pages ◀┘
 //! ```
 //!
 //! The columns are the members of the lines, with the same names. What a row does not have is null. The
 //! cluster stands in the path alone, as Hive has it: no column of a file may be a partition, too.
 
-mod batch;
-mod bounds;
-mod folder;
 mod log;
+mod pages;
 mod read;
 mod rows;
 mod write;

@@ -1,7 +1,7 @@
 //! The listeners. actix-web is used only here.
 //!
 //! ```text
-//! accept ── connections: how many ──▶ workers: TLS ──▶ http1, http2 ──▶ routes
+//! accept ── connections: how many ──▶ workers: TLS ──▶ http1, http2 ──▶ workers: routes
 //!        routes ──▶ receive: caller, limits, body ──▶ authorize ──▶ reply
 //!                                           └──▶ admit ─ pool ┘
 //! admin ◀── lifecycle: starting, serving, draining ──┘
@@ -18,8 +18,6 @@ mod admit;
 mod authorize;
 mod console;
 mod counters;
-#[cfg(fuzzing)]
-pub mod fuzzing;
 mod gateway;
 mod http1;
 mod http2;
@@ -30,7 +28,6 @@ mod receive;
 mod refusals;
 mod request;
 mod respond;
-mod routes;
 mod workers;
 
 use std::future::Future;
@@ -54,6 +51,8 @@ use gateway::GatewayState;
 use workers::Workers;
 
 pub use gateway::Gateway;
+#[cfg(fuzzing)]
+pub use http2::fuzzing;
 
 /// Why nobody can listen there, and what to do about it.
 fn describe(error: &io::Error) -> String {

@@ -8,7 +8,6 @@
 //! Nobody is called: webhooks and authorizers answer as they are recorded to have answered.
 
 mod decide;
-mod distinct;
 mod report;
 
 use std::fs;
@@ -31,8 +30,7 @@ use crate::config::files;
 use crate::identity::PATH_TOKEN_NAME;
 use crate::recording::{PREFIX, RecordLine, RecordingError, RecordingHeader};
 
-use decide::ReplayDecider;
-use distinct::DistinctReviews;
+use decide::{DistinctReviews, ReplayDecider};
 use report::{ChangeExample, ChangeWeights, ReplayFormat, ReplayReport};
 
 /// Decide recorded reviews again, and show which decisions would change.

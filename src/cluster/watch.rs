@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 use tokio::time::{Instant as Timer, sleep, timeout, timeout_at};
 
 use super::bounded::WATCH_TIMEOUT_SLACK;
-use super::evidence;
 use super::kind::{Name, WatchPurpose, WatchedKind};
 use super::memory::RoomShare;
 use super::object::ReceivedObject;
 use super::reach::{ApiServerConnection, RecentFailures};
 use super::reporter::Reporter;
 use super::requests::{ApiError, ErrorResponse};
-use super::served::{AfterPage, EventStream, ServedKind, WatchEvent, comparable};
+use super::served::{self, AfterPage, EventStream, ServedKind, WatchEvent, comparable};
 use super::split::SplitObject;
 use super::store::{ListEvidence, ListOutcome, Listing, Store};
 use super::weight::LeftOutReason;
@@ -154,7 +153,7 @@ impl Watch {
             return Ok(());
         }
         let definitions = self.store.newest(&WatchedKind::definitions());
-        let evidence = evidence::of_absence(self.reach.server(), &self.kind, definitions);
+        let evidence = served::evidence_of_absence(self.reach.server(), &self.kind, definitions);
         let evidence = timeout(self.max_list_time, evidence).await;
         let too_long = |_| ApiError::TooLong("the list of definitions", self.max_list_time.as_secs());
         let evidence = evidence.map_err(too_long)??;
@@ -228,7 +227,7 @@ impl Watch {
         if listing.objects > 0 || !self.store.has_any(&self.kind) {
             return Ok(None);
         }
-        evidence::no_server(self.reach.server()).await
+        served::no_server(self.reach.server()).await
     }
 
     /// Runs `take`. If the kind has expressions, which take long to compile, waits for the cluster's turn, so that

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use memchr::memchr2;
 
 use super::kind::{Name, WatchPurpose, WatchedKind};
-use super::log_rate;
 use super::memory::{RoomPurpose, RoomShare};
+use crate::telemetry::logging;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::model::groups::RBAC;
 
@@ -254,7 +254,7 @@ impl LeftOutObjects {
 
 /// Says that an object is left out.
 pub(crate) fn log_left_out(cluster: &Arc<str>, kind: &WatchedKind, name: &Name, reason: LeftOutReason) {
-    if log_rate::allows(cluster) {
+    if logging::allows_line(cluster) {
         let fault = reason.faults(cluster, kind, name);
         tracing::error!(cluster = &**cluster, "{fault}");
     }

@@ -18,8 +18,10 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::ColumnDescriptor;
 use percent_encoding::percent_decode_str;
 
-use super::batch::{ChunkBytes, ColumnError, StoredValues, damaged, read_batch};
-use super::bounds::{MAX_FOREIGN_GROUP_ROWS, MAX_METADATA_BYTES, check_metadata, check_pages};
+use super::pages::{
+    ChunkBytes, ColumnError, MAX_FOREIGN_GROUP_ROWS, MAX_METADATA_BYTES, StoredValues, check_metadata,
+    check_pages, damaged, read_batch,
+};
 use super::{Column, RowKind, SCHEMA_VERSION, Values};
 use crate::config::files;
 use portcullis_cel::json::write_string;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::bounds::{check_metadata, check_pages};
+use super::pages::{check_metadata, check_pages};
 use super::*;
 use portcullis_policy::model::Time;
 

@@ -1,4 +1,4 @@
-//! In-flight limits: requests and bytes.
+//! In-flight limits: requests, bytes, and memory for what is made of reviews.
 //!
 //! Authorization and admission have a [`Limiter`] each, so that load on one does not
 //! affect the other; within each, every cluster has a share, and its callers with a token in the path
@@ -6,7 +6,12 @@
 //! admitted before its body is read, with the size that its `Content-Length` announces;
 //! bytes of unknown length are counted as they arrive. Everything is released when the
 //! request ends. Copies, such as requests to webhooks, are counted separately, with a limit of the
-//! same size, and so are replies until they are written, and what is made of bodies ([`memory`]).
+//! same size, and so are replies until they are written.
+//!
+//! What is made of reviews, which is the indexes of their texts and of replies and objects after changes, is counted
+//! like the bodies, with a bound of its own: users decide what their objects are like, and an index may take ten times
+//! the bytes that it is of. One user may have a quarter of what there is for the cluster, unless for a single review,
+//! and what is large leaves a quarter to what is small.
 //!
 //! How one limit is divided among clusters:
 //!
@@ -20,11 +25,11 @@
 //! of others, however many requests they send.
 
 mod in_use;
-pub(crate) mod memory;
 
-use std::collections::hash_map::RandomState;
+use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -33,6 +38,7 @@ use arc_swap::ArcSwap;
 
 use crate::telemetry::per_worker::{Gauged, WorkerGauge, WorkerRef};
 use in_use::{InUse, Resource};
+use portcullis_policy::admission::{ObjectMemory, TakenMemory};
 
 /// The requests of one sort that are being read or answered.
 #[derive(Debug, Default)]
@@ -438,6 +444,134 @@ impl UserBytes {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
         self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// Memory for what is made of reviews.
+
+/// Which part one user may have.
+const USER_PARTS: usize = 4;
+
+/// From how many bytes on something is large.
+const LARGE_BYTES: usize = 256 << 10;
+
+/// Memory for what is made of one review.
+#[derive(Debug, Clone)]
+pub(crate) struct ReviewMemory {
+    limiter: WorkerRef<Limiter>,
+    own: Option<PartNumber>,
+    shares: Shares,
+    user: u64,
+    /// What this review has.
+    taken: Arc<AtomicUsize>,
+}
+
+/// Bytes that are counted as long as this lives.
+#[derive(Debug)]
+pub(crate) struct MadeBytes {
+    limiter: WorkerRef<Limiter>,
+    own: Option<PartNumber>,
+    held: ShareUse,
+}
+
+/// The same, for a user.
+struct TakenBytes {
+    bytes: MadeBytes,
+    user: u64,
+    /// What the review has.
+    taken: Arc<AtomicUsize>,
+}
+
+// === impl Permit ===
+
+impl Permit {
+    /// Memory for what is made of the review, of `user` in its cluster.
+    pub(crate) fn memory(&self, cluster: &str, user: &str) -> ReviewMemory {
+        ReviewMemory {
+            limiter: self.limiter.clone(),
+            own: self.own,
+            shares: self.memory,
+            user: self.limiter.users.key(cluster, user),
+            taken: Arc::default(),
+        }
+    }
+
+    /// Memory for so many bytes while it is not known whose they are.
+    pub(crate) fn make(&self, bytes: usize) -> Option<MadeBytes> {
+        MadeBytes::take(&self.limiter, self.own, self.memory, bytes)
+    }
+}
+
+// === impl ReviewMemory ===
+
+impl ReviewMemory {
+    fn take_bytes(&self, bytes: usize) -> Option<TakenBytes> {
+        let mut users = self.limiter.users.lock();
+        let held = users.get(&self.user).copied().unwrap_or_default();
+        let is_alone = held == self.taken.load(Ordering::Relaxed);
+        let share = (self.shares.own + self.shares.common) / USER_PARTS;
+        if !is_alone && held + bytes > share {
+            return None;
+        }
+        let taken = MadeBytes::take(&self.limiter, self.own, self.shares, bytes)?;
+        users.insert(self.user, held + bytes);
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+        Some(TakenBytes {
+            bytes: taken,
+            user: self.user,
+            taken: Arc::clone(&self.taken),
+        })
+    }
+}
+
+impl ObjectMemory for ReviewMemory {
+    fn take(&self, bytes: usize) -> Option<TakenMemory> {
+        self.take_bytes(bytes).map(|bytes| TakenMemory(Box::new(bytes)))
+    }
+}
+
+// === impl MadeBytes ===
+
+impl MadeBytes {
+    fn take(
+        limiter: &WorkerRef<Limiter>,
+        own: Option<PartNumber>,
+        shares: Shares,
+        bytes: usize,
+    ) -> Option<Self> {
+        let shares = if bytes > LARGE_BYTES {
+            shares.three_quarters()
+        } else {
+            shares
+        };
+        let held = limiter.take(own, Resource::Made, shares, bytes)?;
+        Some(Self {
+            limiter: limiter.clone(),
+            own,
+            held,
+        })
+    }
+}
+
+impl Drop for MadeBytes {
+    fn drop(&mut self) {
+        self.limiter.give_back(self.own, Resource::Made, self.held);
+    }
+}
+
+// === impl TakenBytes ===
+
+impl Drop for TakenBytes {
+    fn drop(&mut self) {
+        let bytes = self.bytes.held.amount();
+        if let Entry::Occupied(mut held) = self.bytes.limiter.users.lock().entry(self.user) {
+            *held.get_mut() -= bytes;
+            if *held.get() == 0 {
+                held.remove();
+            }
+            // As one with what the user has, so that a review is known to be alone.
+            self.taken.fetch_sub(bytes, Ordering::Relaxed);
+        }
     }
 }
 

@@ -1,11 +1,22 @@
 //! The threads that serve the connections of the `server` listener, one for each core: TLS handshakes,
-//! then HTTP.
+//! then HTTP, and what answers at each path.
 //!
 //! ```text
 //! accept ──▶ the worker with the fewest connections ──▶ TLS ─┬─▶ http1 ─┬─▶ routes
 //!                                                            └─▶ http2 ─┘
 //! ```
+//!
+//! | path | method | answers |
+//! |---|---|---|
+//! | `/authorize` | POST | a SubjectAccessReview: [`authorize`] |
+//! | `/validate`, `/validate/{name}` | POST | an AdmissionReview: [`admit`] |
+//! | `/mutate`, `/mutate/{name}` | POST | the same |
+//! | `/t/{token}` before the last two | POST | the same, for callers known by that token alone |
+//!
+//! Any other method is answered with 405, any other path with 404.
+//! [`receive`](super::receive) has the checks before a review is decoded.
 
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -15,20 +26,23 @@ use std::time::SystemTime;
 
 use actix_rt::Arbiter;
 use actix_service::Service;
-use actix_web::web::Data;
+use actix_web::web::{Bytes, Data};
+use futures_util::Stream;
 use openssl::ssl::{Ssl, SslContext};
 use tokio::net::TcpStream;
 use tokio::runtime;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio_openssl::SslStream;
 
-use super::accept::TrackedConnection;
-use super::accept::{AcceptedConnection, Connection, HEAD_TIMEOUT};
-use super::gateway::GatewayState;
+use super::accept::{AcceptedConnection, Connection, HEAD_TIMEOUT, TrackedConnection};
+use super::gateway::{GatewayState, LifecyclePhase};
 use super::http2::{self, Timeouts};
-use super::request::RequestHead;
-use super::{http1, routes};
+use super::receive::{RequestContext, ReviewRequest, receive};
+use super::request::{RequestHead, ReviewPath, ReviewRoute, skip_body};
+use super::respond::{Rejection, Reply};
+use super::{admit, authorize, http1};
 use crate::identity::PeerCertificate;
+use crate::telemetry::metrics::{Endpoint, Phase};
 use crate::telemetry::per_worker::{become_worker, worker_count};
 
 /// The threads of each worker that read files of credentials.
@@ -155,7 +169,7 @@ impl Drop for Load {
 async fn work(shared: Data<GatewayState>, tls: SslContext, mut jobs: UnboundedReceiver<WorkerJob>) {
     let shared = Rc::new(shared);
     let of_http1 = Rc::clone(&shared);
-    let app = move |head: &RequestHead<'_>, body| routes::answer(&of_http1, head, body);
+    let app = move |head: &RequestHead<'_>, body| answer(&of_http1, head, body);
     let Some(http1) = http1::service(Rc::new(http1::reviews(app))).await else {
         tracing::error!("HTTP/1.1 cannot be served");
         return;
@@ -195,7 +209,7 @@ where
     prove(&tracked, certificate.as_ref(), shared);
     let connection = Connection::new(tracked, peer, certificate, HEAD_TIMEOUT);
     if stream.ssl().selected_alpn_protocol() == Some(b"h2") {
-        let app = |head: &RequestHead<'_>, body| routes::answer(shared, head, body);
+        let app = |head: &RequestHead<'_>, body| answer(shared, head, body);
         http2::serve(stream, connection, app, Timeouts::default()).await;
     } else if let Err(error) = http1
         .call((http1::Stream::new(stream, connection), Some(peer)))
@@ -241,4 +255,97 @@ pub(crate) fn certificate(stream: &SslStream<TcpStream>) -> Option<PeerCertifica
     let leaf = stream.ssl().peer_certificate()?;
     let sent_with_it = stream.ssl().peer_cert_chain().into_iter().flatten();
     Some(PeerCertificate::new(leaf, sent_with_it.map(ToOwned::to_owned)))
+}
+
+// The routes.
+
+/// Answers one request, and gives back what is left of its body. The head is checked before
+/// this returns, so that the future borrows nothing from it. `shared` is the worker's own reference.
+fn answer<B, E>(
+    shared: &Rc<Data<GatewayState>>,
+    head: &RequestHead<'_>,
+    mut body: B,
+) -> impl Future<Output = (Reply, B)> + use<B, E>
+where
+    B: Stream<Item = Result<Bytes, E>> + Unpin,
+{
+    let path = ReviewPath::of(head.path);
+    let endpoint = path.as_ref().map(|path| path.route.endpoint());
+    let begun = begin(shared, head, path);
+    let trace = begun.as_ref().map(|(_, context)| context.trace().clone());
+    let trace = trace.unwrap_or_default();
+    let shared = Rc::clone(shared);
+    async move {
+        let received = match begun {
+            Ok((route, context)) => context
+                .read(&shared, &mut body)
+                .await
+                .map(|review| (route, review)),
+            Err(rejection) => Err(rejection),
+        };
+        let answer = match received {
+            Ok((route, received)) => {
+                let room = received.permit.reply_room();
+                let reply = review(&shared, route, received).await;
+                reply.and_then(|reply| room.reserve(reply).ok_or(Rejection::TooManyRequests))
+            }
+            Err(rejection) => {
+                skip_body(&mut body).await;
+                Err(rejection)
+            }
+        };
+        let reply = finish(&shared, endpoint, answer);
+        trace.finish(reply.code);
+        (reply, body)
+    }
+}
+
+fn begin(
+    shared: &GatewayState,
+    head: &RequestHead<'_>,
+    path: Option<ReviewPath>,
+) -> Result<(ReviewRoute, RequestContext), Rejection> {
+    let ReviewPath { route, token } = path.ok_or(Rejection::NotFound)?;
+    if !head.is_post {
+        return Err(Rejection::MethodNotAllowed);
+    }
+    let context = receive(head, token.as_ref(), shared, route.endpoint())?;
+    Ok((route, context))
+}
+
+async fn review(
+    shared: &Data<GatewayState>,
+    route: ReviewRoute,
+    received: ReviewRequest,
+) -> Result<Bytes, Rejection> {
+    match route {
+        ReviewRoute::Authorize => authorize::answer(shared, received).await,
+        // Boxed: it is large, and every request would have to have room for it.
+        ReviewRoute::Admit(phase, only) => Box::pin(admit::answer(shared, received, phase, only))
+            .await
+            .map(Bytes::from),
+    }
+}
+
+/// Counts the answer and, while draining, has the connection close after it.
+fn finish(shared: &GatewayState, endpoint: Option<Endpoint>, answer: Result<Bytes, Rejection>) -> Reply {
+    let mut reply = match answer {
+        Ok(review) => Reply::review(review),
+        Err(rejection) => rejection.reply(),
+    };
+    reply.is_last = shared.lifecycle.phase() == LifecyclePhase::Draining;
+    shared.metrics.http_request(endpoint, reply.code);
+    reply
+}
+
+// === impl ReviewRoute ===
+
+impl ReviewRoute {
+    const fn endpoint(&self) -> Endpoint {
+        match self {
+            Self::Authorize => Endpoint::Authorize,
+            Self::Admit(Phase::Validate, _) => Endpoint::Validate,
+            Self::Admit(Phase::Mutate, _) => Endpoint::Mutate,
+        }
+    }
 }

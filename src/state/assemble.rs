@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::ManifestSource;
 use super::files::{FaultsByCluster, ManifestFiles, Revision};
 use super::held_back::{self, StandIns, UsableFiles};
 use super::index::{GatewayContext, SnapshotIndex, options};
 use super::inventory::FileContents;
 use super::last_good::PendingSave;
 use super::snapshot::{LoadedManifests, Snapshot};
-use super::source::ManifestSource;
 use super::watched::{GatewayIdentity, UnknownClusters, with_published_keys};
 use super::writable;
 use crate::bundle;

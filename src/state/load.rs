@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use super::ManifestSource;
 use super::assemble::{LoadFaults, ReadParts, assemble, index};
 use super::files::{self, FileTimes, ManifestFiles, Revision};
 use super::held_back::{self, StandIns};
 use super::index::{SnapshotIndex, options};
 use super::last_good::{self, LastGoodSet, PendingSave};
 use super::snapshot::{LoadedManifests, Snapshot, removal_faults};
-use super::source::ManifestSource;
 use super::watched::{GatewayIdentity, with_published_keys};
 use crate::config::{self, Config, ConfigWithFallback, HeldBack, ManifestPath};
 use portcullis_policy::admission::AdmissionPolicies;

@@ -18,7 +18,6 @@ mod connect;
 mod context;
 mod pool;
 mod reply;
-mod url;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,13 +35,12 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout_at;
 use zeroize::Zeroizing;
 
-pub use addresses::Addresses;
+pub use addresses::{Addresses, Url};
 pub use connect::{ClientHandshakeError, Settings, TlsClient, TlsConnection};
 pub(crate) use connect::{Connector, ReadAllowance};
 pub use context::{ClientIdentity, trust_system};
 pub use pool::UsedConnection;
 pub use reply::{CallError, ReplyMemory, SettingsError};
-pub use url::Url;
 
 use crate::config::{FileScope, Files, Secret};
 use crate::telemetry::traces::TraceParent;

@@ -1,6 +1,15 @@
-//! Decides one recorded review by a set of policies.
+//! Decides one recorded review by a set of policies, and equal ones once.
+//!
+//! API servers ask the same question over and over, and a recording has each of them. Two records are equal
+//! if all that they say is, but for the time and the revision, and if no policy begins or ends between their
+//! times. AdmissionReviews are never equal: each has a `uid` of its own.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hash as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::Endpoint;
 use crate::recording::{CallLine, ObjectState, RecordLine, RecordingError, object_state};
@@ -18,7 +27,7 @@ use portcullis_policy::authorization::{Authorization, PolicySet};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{StepRecorder, StepsInWords};
 use portcullis_policy::explain::authorization::{self, ConsultationReport, InWords, Opinions};
-use portcullis_policy::explain::recorded::{KnownDecision, ReplayDecision};
+use portcullis_policy::explain::recorded::{KnownDecision, ReplayDecision, ReviewComparison};
 use portcullis_policy::manifest::ValidationContext;
 use portcullis_policy::model::{CauseKind, Decision, Time};
 
@@ -435,3 +444,117 @@ impl Recorder for RedactionWatch {
         }
     }
 }
+
+// What became of each distinct review.
+
+/// What may be kept, of all threads together. What is beyond it is decided each time.
+const MAX_BYTES: usize = 96 << 20;
+
+/// What an entry takes, besides the texts of a change.
+const ENTRY_BYTES: usize = 64;
+
+/// Into how many parts the reviews are divided: threads seldom wait for each other.
+const PARTS: usize = 64;
+
+/// Two hashes by keys that nobody knows beforehand: a review cannot be made that has those of another.
+type ReviewKey = [u64; 2];
+
+/// What became of an equal review.
+#[derive(Debug, Clone)]
+enum KnownOutcome {
+    Same,
+    Other(Arc<ReviewComparison<()>>),
+}
+
+/// The reviews that were decided.
+#[derive(Debug)]
+pub(crate) struct DistinctReviews {
+    hashers: [RandomState; 2],
+    known: Vec<Mutex<HashMap<ReviewKey, KnownOutcome>>>,
+    left: AtomicUsize,
+    /// When another decision may begin, ascending; `None`: at any time.
+    boundaries: Option<Vec<Time>>,
+}
+
+// === impl DistinctReviews ===
+
+impl DistinctReviews {
+    /// None yet, of those that all of `policies` decide.
+    pub(crate) fn of(policies: [Option<&LoadedPolicies>; 2]) -> Self {
+        let sets = policies.into_iter().flatten().flat_map(LoadedPolicies::sets);
+        let boundaries: Option<Vec<Vec<Time>>> = sets.map(|(_, set)| set.time_boundaries()).collect();
+        Self::with_boundaries(boundaries.map(|all| all.concat()), MAX_BYTES)
+    }
+
+    fn with_boundaries(mut boundaries: Option<Vec<Time>>, bytes: usize) -> Self {
+        if let Some(boundaries) = &mut boundaries {
+            boundaries.sort_unstable();
+        }
+        Self {
+            hashers: [RandomState::new(), RandomState::new()],
+            known: (0..PARTS).map(|_| Mutex::default()).collect(),
+            left: AtomicUsize::new(bytes),
+            boundaries,
+        }
+    }
+
+    /// What equal reviews share that are decided for `now`; `None` of a review that has no equal.
+    pub(crate) fn key(&self, recorded: &RecordLine<'_>, now: Time) -> Option<ReviewKey> {
+        if recorded.endpoint != Endpoint::Authorize {
+            return None;
+        }
+        let key = self.hashers.each_ref().map(|hasher| {
+            let mut hasher = hasher.build_hasher();
+            recorded.hash_question(&mut hasher);
+            match &self.boundaries {
+                Some(boundaries) => boundaries
+                    .partition_point(|begin| *begin <= now)
+                    .hash(&mut hasher),
+                None => now.hash(&mut hasher),
+            }
+            std::hash::Hasher::finish(&hasher)
+        });
+        Some(key)
+    }
+
+    /// What became of an equal review, if one was decided.
+    pub(crate) fn known(&self, key: ReviewKey) -> Option<Arc<ReviewComparison<()>>> {
+        let part = self.part(key)?;
+        let known = part.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&key).map(|outcome| match outcome {
+            KnownOutcome::Same => Arc::new(ReviewComparison::Same),
+            KnownOutcome::Other(outcome) => Arc::clone(outcome),
+        })
+    }
+
+    /// Keeps what became of a review, where there is room for it.
+    pub(crate) fn keep(&self, key: ReviewKey, outcome: ReviewComparison<()>) {
+        let texts = match &outcome {
+            ReviewComparison::Same => 0,
+            ReviewComparison::Changed(group, ()) => group.cause.len(),
+            ReviewComparison::Lost(group, why, ()) => group.cause.len() + why.len(),
+            ReviewComparison::Unknown(why) => why.len(),
+        };
+        let bytes = ENTRY_BYTES + size_of::<ReviewComparison<()>>() * usize::from(texts > 0) + texts;
+        let room = |left: usize| left.checked_sub(bytes);
+        let taken = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room);
+        let (Ok(_), Some(part)) = (taken, self.part(key)) else {
+            return;
+        };
+        let outcome = match outcome {
+            ReviewComparison::Same => KnownOutcome::Same,
+            other => KnownOutcome::Other(Arc::new(other)),
+        };
+        part.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, outcome);
+    }
+
+    fn part(&self, [hash, _]: ReviewKey) -> Option<&Mutex<HashMap<ReviewKey, KnownOutcome>>> {
+        let part = usize::try_from(hash % PARTS as u64).ok()?;
+        self.known.get(part)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -15,10 +15,10 @@ use openssl::sha::Sha256;
 use super::super::definition::SchemaState;
 use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{Name, WatchedKind};
-use crate::cluster::log_rate;
 use crate::cluster::memory::Charge;
 use crate::cluster::object::{FaultyObject, ReceivedObject, ServerMetadata};
 use crate::state::{WatchedPart, WatchedText};
+use crate::telemetry::logging;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
 /// What is held of one object.
@@ -459,7 +459,7 @@ pub(crate) fn log_faults(cluster: &str, replaces: bool, faults: &Faults) {
         "it is not in force"
     };
     for fault in faults.iter() {
-        if log_rate::allows(cluster) {
+        if logging::allows_line(cluster) {
             tracing::error!(cluster, "{fault}; {held}");
         }
     }

@@ -10,7 +10,7 @@ use super::calls::PendingCalls;
 use crate::identity::Caller;
 use crate::recording::{QuotedSecrets, RecordedBody, RecordedCall, RecordedDecision, RecordedReview};
 use crate::server::gateway::{DecisionRecorder, GatewayState};
-use crate::server::limits::memory::ReviewMemory;
+use crate::server::limits::ReviewMemory;
 use crate::server::pool::JobClass;
 use crate::server::receive::ReviewRequest;
 use crate::server::respond::Rejection;

@@ -1,3 +1,5 @@
+mod memory;
+
 use super::in_use::TokenBucket;
 use super::*;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -23,10 +23,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_openssl::SslStream;
 
-use super::addresses::{Addresses, Resolution};
+use super::addresses::{Addresses, Resolution, Url};
 use super::context::{ClientContext, ClientIdentity};
 use super::reply::{CallError, SettingsError};
-use super::url::Url;
 
 /// Whom to call, and how. Connections to equal settings are interchangeable.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -203,3 +203,80 @@ fn a_failure_is_not_kept() {
         assert_eq!(resolution.get(|| async { Ok(Vec::new()) }).await, Ok(Vec::new()));
     });
 }
+
+#[test]
+fn takes_a_url_apart() {
+    let url = Url::parse("HTTPS://Hooks.example.com/a//b/./c/../d/?x=1").unwrap();
+    assert_eq!(
+        (url.host(), url.port(), url.path()),
+        ("Hooks.example.com", 443, "/a/b/d")
+    );
+    assert_eq!(url.host_port(), "Hooks.example.com:443");
+    let url = Url::parse("https://[::1]:8443").unwrap();
+    assert_eq!((url.host(), url.port(), url.path()), ("::1", 8443, "/"));
+    assert_eq!(url.host_port(), "[::1]:8443");
+    assert_eq!(
+        Url::of_service("ns", "svc", 8443, "/x").unwrap().host_port(),
+        "svc.ns.svc:8443"
+    );
+}
+
+#[test]
+fn a_path_is_written_as_go_writes_it() {
+    for (path, expected) in [
+        ("", "/"),
+        ("?a=/b", "/"),
+        ("/a%2fb", "/a/b"),
+        ("/%41", "/A"),
+        ("/a b!\u{e9}", "/a%20b%21%C3%A9"),
+        ("/$&+,:;=@-_.~", "/$&+,:;=@-_.~"),
+        ("/a/%2e%2e/b#c", "/b"),
+    ] {
+        let url = Url::parse(&format!("https://a{path}")).unwrap();
+        assert_eq!(url.path(), expected, "{path}");
+    }
+}
+
+#[test]
+fn refuses_what_is_no_webhook() {
+    for url in [
+        "",
+        "http://a",
+        "a",
+        "/a",
+        "https://",
+        "https://u@a/",
+        "https://a:0/",
+        "https://a:65536/",
+        "https://a b/",
+        "https://a/%",
+        "https://a/%+1",
+        "https://a/%zz",
+    ] {
+        assert!(Url::parse(url).is_err(), "{url}");
+    }
+}
+
+#[test]
+fn tells_the_timeout_as_go_prints_it() {
+    let table = [
+        (Duration::from_secs(3), "3s"),
+        (Duration::from_secs(30), "30s"),
+        (Duration::from_millis(1_500), "1.5s"),
+        (Duration::from_millis(500), "500ms"),
+        (Duration::from_micros(1_500), "1.5ms"),
+        (Duration::from_nanos(1_500), "1.5\u{b5}s"),
+        (Duration::from_nanos(7), "7ns"),
+        (Duration::from_secs(60), "1m0s"),
+        (Duration::from_secs(3_661), "1h1m1s"),
+    ];
+    for (timeout, expected) in table {
+        assert_eq!(go_duration(timeout), expected);
+    }
+    let url = Url::parse("https://a/b").unwrap();
+    assert_eq!(
+        url.with_timeout(Duration::from_secs(10)),
+        "https://a/b?timeout=10s"
+    );
+    assert_eq!(url.with_timeout(Duration::ZERO), "https://a/b");
+}

@@ -1,0 +1,430 @@
+//! The pages of columns in a file that anybody may have written: what they claim is checked, and then their values
+//! are decoded, some rows at a time.
+//!
+//! The library that decodes them trusts the sizes that stand in a file: a page of 40 bytes may claim to be 2 GB, or a
+//! dictionary to have two billion entries. So what is written in Thrift's compact protocol, the metadata and the
+//! headers of pages, is walked here before the library takes memory for it.
+
+use std::fmt::Write as _;
+use std::io;
+
+use bytes::{Buf as _, Bytes};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
+
+use super::{MAX_GROUP_ROWS, Values};
+use crate::config::files;
+
+/// The most bytes of a file's metadata. A row group of `pack` takes 4 KB.
+pub(crate) const MAX_METADATA_BYTES: usize = 4 << 20;
+
+/// The most items of the lists in it, which take up to 1 KB each once they are read.
+const MAX_METADATA_ITEMS: usize = 1 << 16;
+
+/// The most rows of a group that another program may have written.
+pub(crate) const MAX_FOREIGN_GROUP_ROWS: usize = MAX_GROUP_ROWS << 4;
+
+const MAX_DEPTH: usize = 16;
+
+/// Plain, by a dictionary, of levels and flags, and of times. Other encodings take memory for as
+/// many values as they claim.
+const ENCODINGS: [i64; 5] = [0, 2, 3, 5, 8];
+
+/// Why a file cannot be read safely.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct BoundsError(&'static str);
+
+const CUT: BoundsError = BoundsError("its metadata or the header of a page is cut or damaged");
+
+/// Checks a file's metadata.
+///
+/// # Errors
+///
+/// It is not whole, or claims more than is read.
+pub(crate) fn check_metadata(bytes: &[u8]) -> Result<(), BoundsError> {
+    let mut walk = ThriftWalk {
+        rest: bytes,
+        items: MAX_METADATA_ITEMS,
+    };
+    walk.fields(0, 0, &mut |_, _, _| {})
+}
+
+/// Checks the pages of a column in a row group, which lie one behind the other. `most` is how many
+/// bytes a page may take once it is decompressed; the largest of them is returned.
+///
+/// # Errors
+///
+/// One is not whole, or claims more than is read.
+pub(crate) fn check_pages(mut chunk: &[u8], most: usize) -> Result<usize, BoundsError> {
+    let mut largest = 0;
+    while !chunk.is_empty() {
+        let mut walk = ThriftWalk {
+            rest: chunk,
+            items: MAX_METADATA_ITEMS,
+        };
+        let mut header = PageClaims::default();
+        walk.fields(0, 0, &mut |parent, field, value| {
+            header.note(parent, field, value)
+        })?;
+        let (bytes, compressed) = header.check(most)?;
+        largest = largest.max(bytes);
+        chunk = walk.rest.get(compressed..).ok_or(CUT)?;
+    }
+    Ok(largest)
+}
+
+/// What the header of a page claims.
+#[derive(Debug, Default)]
+struct PageClaims {
+    bytes: i64,
+    compressed: i64,
+    values: i64,
+    dictionary: i64,
+    has_other_encoding: bool,
+}
+
+// === impl PageClaims ===
+
+impl PageClaims {
+    /// The fields of `PageHeader` in parquet.thrift, and of the headers of a data page (5), of a
+    /// dictionary (7), and of a data page of version 2 (8).
+    fn note(&mut self, parent: i64, field: i64, value: i64) {
+        match (parent, field) {
+            (0, 2) => self.bytes = value,
+            (0, 3) => self.compressed = value,
+            (7, 1) => self.dictionary = value,
+            (5 | 8, 1) => self.values = value,
+            (5, 2..=4) | (7, 2) | (8, 4) => self.has_other_encoding |= !ENCODINGS.contains(&value),
+            _ => {}
+        }
+    }
+
+    /// How many bytes it takes, and how many of these follow the header, compressed.
+    fn check(&self, most: usize) -> Result<(usize, usize), BoundsError> {
+        let bytes = usize::try_from(self.bytes).map_err(|_| CUT)?;
+        let is_within = |value: i64, most: usize| usize::try_from(value).is_ok_and(|value| value <= most);
+        if bytes > most {
+            return Err(BoundsError(
+                "a page is larger than any that `portcullis pack` writes",
+            ));
+        }
+        if self.has_other_encoding {
+            return Err(BoundsError("a page is encoded as `portcullis pack` encodes none"));
+        }
+        // Each entry of a dictionary takes four bytes at least.
+        if !is_within(self.dictionary, bytes / 4) || !is_within(self.values, MAX_FOREIGN_GROUP_ROWS) {
+            return Err(BoundsError("a page claims more values than it can have"));
+        }
+        let compressed = usize::try_from(self.compressed).map_err(|_| CUT)?;
+        Ok((bytes, compressed))
+    }
+}
+
+/// A walk over values in Thrift's compact protocol.
+#[derive(Debug)]
+struct ThriftWalk<'b> {
+    rest: &'b [u8],
+    /// How many items lists may still have.
+    items: usize,
+}
+
+// === impl ThriftWalk ===
+
+impl ThriftWalk<'_> {
+    /// Goes over the fields of a structure that is the field `parent` of another, and calls `note` with each
+    /// number in it.
+    fn fields(
+        &mut self,
+        parent: i64,
+        depth: usize,
+        note: &mut dyn FnMut(i64, i64, i64),
+    ) -> Result<(), BoundsError> {
+        if depth > MAX_DEPTH {
+            return Err(CUT);
+        }
+        let mut field = 0_i64;
+        loop {
+            let head = self.byte()?;
+            if head == 0 {
+                return Ok(());
+            }
+            field = match i64::from(head >> 4) {
+                0 => self.number()?,
+                step => field.saturating_add(step),
+            };
+            match head & 0x0f {
+                1 | 2 => {}
+                kind @ 4..=6 => {
+                    let value = self.number()?;
+                    // Only numbers of whole structures are claims of pages.
+                    if kind == 5 && depth < 2 {
+                        note(parent, field, value);
+                    }
+                }
+                12 => self.fields(field, depth + 1, note)?,
+                kind => self.value(kind, depth + 1)?,
+            }
+        }
+    }
+
+    /// Goes over a value of `kind`, such as an item of a list.
+    fn value(&mut self, kind: u8, depth: usize) -> Result<(), BoundsError> {
+        match kind {
+            1..=3 => self.skip(1),
+            4..=6 => self.number().map(drop),
+            7 => self.skip(8),
+            8 => {
+                let length = self.unsigned()?;
+                self.skip(usize::try_from(length).map_err(|_| CUT)?)
+            }
+            9 | 10 => self.list(depth),
+            12 => self.fields(0, depth, &mut |_, _, _| {}),
+            13 => self.skip(16),
+            // Parquet has no maps.
+            _ => Err(CUT),
+        }
+    }
+
+    fn list(&mut self, depth: usize) -> Result<(), BoundsError> {
+        if depth > MAX_DEPTH {
+            return Err(CUT);
+        }
+        let head = self.byte()?;
+        let count = match head >> 4 {
+            15 => usize::try_from(self.unsigned()?).map_err(|_| CUT)?,
+            count => usize::from(count),
+        };
+        self.items = self
+            .items
+            .checked_sub(count)
+            .ok_or(BoundsError("its metadata has more entries than are read"))?;
+        (0..count).try_for_each(|_| self.value(head & 0x0f, depth + 1))
+    }
+
+    fn byte(&mut self) -> Result<u8, BoundsError> {
+        let (first, rest) = self.rest.split_first().ok_or(CUT)?;
+        self.rest = rest;
+        Ok(*first)
+    }
+
+    fn skip(&mut self, count: usize) -> Result<(), BoundsError> {
+        self.rest = self.rest.get(count..).ok_or(CUT)?;
+        Ok(())
+    }
+
+    fn unsigned(&mut self) -> Result<u64, BoundsError> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(CUT)
+    }
+
+    /// A number with its sign, in zigzag.
+    fn number(&mut self) -> Result<i64, BoundsError> {
+        let value = self.unsigned()?;
+        Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
+    }
+}
+
+// The values of pages that were checked.
+
+/// Why a file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ColumnError {
+    #[error("{}", files::describe(.0))]
+    Io(#[from] io::Error),
+    #[error("it is not a whole Parquet file: was it copied completely?")]
+    NoParquet,
+    #[error("it has no column `{0}`: is it one that `portcullis pack` wrote?")]
+    NoColumn(String),
+    #[error("the column `{0}` has another type than `portcullis pack` gives it")]
+    OtherType(String),
+    #[error(
+        "version {0} of its columns is newer than this program: use the version of portcullis that wrote it, or a later one"
+    )]
+    Newer(String),
+    #[error("it has reviews of a recording, not decisions: `portcullis replay` reads it")]
+    Recording,
+    #[error("it does not lie in a folder `cluster=NAME`, which says whose decisions these are")]
+    NoCluster,
+    #[error("it is refused: {0}")]
+    Bounds(#[from] BoundsError),
+    #[error("it is damaged: {0}")]
+    Damaged(String),
+    /// The library gave up in the middle.
+    #[error("it is damaged, in row group {0}")]
+    Broken(usize),
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "what `map_err` calls takes the error"
+)]
+pub(crate) fn damaged(error: ParquetError) -> ColumnError {
+    ColumnError::Damaged(error.to_string())
+}
+
+/// The pages of one column, which were checked, at their place in the file.
+pub(crate) struct ChunkBytes {
+    pub(crate) start: u64,
+    pub(crate) bytes: Bytes,
+}
+
+// === impl ChunkBytes ===
+
+impl ChunkBytes {
+    fn behind(&self, start: u64) -> Result<Bytes, ParquetError> {
+        let offset = start
+            .checked_sub(self.start)
+            .and_then(|offset| usize::try_from(offset).ok());
+        match offset {
+            Some(offset) if offset <= self.bytes.len() => Ok(self.bytes.slice(offset..)),
+            _ => Err(ParquetError::EOF("a page lies outside of its column".to_owned())),
+        }
+    }
+}
+
+impl Length for ChunkBytes {
+    fn len(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+impl ChunkReader for ChunkBytes {
+    type T = bytes::buf::Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        self.behind(start).map(bytes::Buf::reader)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let bytes = self.behind(start)?;
+        if length > bytes.remaining() {
+            return Err(ParquetError::EOF("a page lies outside of its column".to_owned()));
+        }
+        Ok(bytes.slice(..length))
+    }
+}
+
+/// The values of a column in some rows.
+pub(crate) enum StoredValues {
+    Texts(Vec<Option<ByteArray>>),
+    /// Flags are 0 and 1, seconds the bits of their `f64`.
+    Numbers(Vec<Option<i64>>),
+}
+
+pub(crate) fn read_batch(
+    readers: &mut [(ColumnReader, i16)],
+    count: usize,
+) -> Result<Vec<StoredValues>, ColumnError> {
+    let mut batch = Vec::with_capacity(readers.len());
+    for (reader, most) in readers {
+        let most = *most;
+        batch.push(match reader {
+            ColumnReader::ByteArrayColumnReader(reader) => {
+                StoredValues::Texts(values(reader, most, count, |text| text)?)
+            }
+            ColumnReader::Int64ColumnReader(reader) => {
+                StoredValues::Numbers(values(reader, most, count, |number| number)?)
+            }
+            ColumnReader::Int32ColumnReader(reader) => {
+                StoredValues::Numbers(values(reader, most, count, i64::from)?)
+            }
+            ColumnReader::DoubleColumnReader(reader) => {
+                let bits = |number: f64| number.to_bits().cast_signed();
+                StoredValues::Numbers(values(reader, most, count, bits)?)
+            }
+            ColumnReader::BoolColumnReader(reader) => {
+                StoredValues::Numbers(values(reader, most, count, i64::from)?)
+            }
+            _ => return Err(ColumnError::Damaged("a column has another type".to_owned())),
+        });
+    }
+    Ok(batch)
+}
+
+fn values<T: DataType, V>(
+    reader: &mut ColumnReaderImpl<T>,
+    most: i16,
+    count: usize,
+    convert: impl Fn(T::T) -> V,
+) -> Result<Vec<Option<V>>, ColumnError> {
+    let (mut values, mut levels) = (Vec::new(), Vec::new());
+    let (read, _, _) = reader
+        .read_records(count, Some(&mut levels), None, &mut values)
+        .map_err(damaged)?;
+    if read != count {
+        let what = "a column has fewer rows than its row group".to_owned();
+        return Err(ColumnError::Damaged(what));
+    }
+    let mut values = values.into_iter().map(convert);
+    if most == 0 {
+        return Ok(values.map(Some).collect());
+    }
+    let value = |level: i16| (level == most).then(|| values.next()).flatten();
+    Ok(levels.into_iter().map(value).collect())
+}
+
+// === impl StoredValues ===
+
+impl StoredValues {
+    pub(crate) fn has(&self, row: usize) -> bool {
+        match self {
+            Self::Texts(values) => matches!(values.get(row), Some(Some(_))),
+            Self::Numbers(values) => matches!(values.get(row), Some(Some(_))),
+        }
+    }
+
+    pub(crate) fn number(&self, row: usize) -> Option<i64> {
+        match self {
+            Self::Texts(_) => None,
+            Self::Numbers(values) => values.get(row).copied().flatten(),
+        }
+    }
+
+    pub(crate) fn text(&self, row: usize) -> Result<&str, ColumnError> {
+        let bytes = match self {
+            Self::Texts(values) => values.get(row).and_then(Option::as_ref).map(ByteArray::data),
+            Self::Numbers(_) => None,
+        };
+        str::from_utf8(bytes.unwrap_or_default())
+            .map_err(|_| ColumnError::Damaged("a text is not UTF-8".to_owned()))
+    }
+
+    pub(crate) fn write_number(&self, row: usize, holds: Values, out: &mut String) {
+        let number = self.number(row).unwrap_or_default();
+        // Writing to a String does not fail.
+        let _infallible = match holds {
+            Values::Flag => write!(out, "{}", number != 0),
+            Values::Seconds => {
+                let seconds = f64::from_bits(number.cast_unsigned());
+                let seconds = if seconds.is_finite() { seconds } else { 0.0 };
+                write!(out, "{seconds}")
+            }
+            _ => write!(out, "{number}"),
+        };
+    }
+
+    pub(crate) fn is_same(&self, one: usize, other: usize) -> bool {
+        match self {
+            Self::Numbers(values) => values.get(one) == values.get(other),
+            Self::Texts(values) => match (values.get(one), values.get(other)) {
+                (Some(Some(one)), Some(Some(other))) => {
+                    let (one, other) = (one.data(), other.data());
+                    // Of a dictionary it is the same memory.
+                    std::ptr::eq(one, other) || one == other
+                }
+                (Some(one), Some(other)) => one.is_none() && other.is_none(),
+                _ => false,
+            },
+        }
+    }
+}
