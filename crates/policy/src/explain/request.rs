@@ -57,25 +57,22 @@ pub fn split_resource(written: &str) -> (&str, &str, &str) {
     (group, resource, subresource)
 }
 
-/// What to say of a service account of which groups are left out that an API server names: a policy for
-/// these would not be seen to hold. `None` for other users.
+/// What to say of a service account of which one of its own groups is left out, which an API server names: what
+/// policies say of that group would not be seen to apply. `None` for other users.
 #[must_use]
 pub fn warning_of_missing_groups(user: &User<'_>) -> Option<String> {
     user.name.strip_prefix("system:serviceaccount:")?;
     let groups = SubjectScope::User(user.name.clone().into_owned()).implied_groups();
     let is_missing = |group: &&String| user.groups.iter().all(|named| *named != group.as_str());
-    let missing: Vec<String> = groups
-        .iter()
-        .filter(is_missing)
-        .map(|group| format!("--group {group}"))
-        .collect();
-    (!missing.is_empty()).then(|| {
-        format!(
-            "an API server names all groups of a service account, and here some are left out, so that what \
-             policies say of them does not count: add `{}`",
-            missing.join(" ")
-        )
-    })
+    let missing: Vec<&String> = groups.iter().filter(is_missing).collect();
+    let is_own = |group: &&&String| group.starts_with("system:serviceaccounts");
+    missing.iter().find(is_own)?;
+    let options: Vec<String> = missing.iter().map(|group| format!("--group {group}")).collect();
+    Some(format!(
+        "an API server names all groups of a service account, and here some are left out, so that what policies \
+         say of them does not count: add `{}`",
+        options.join(" ")
+    ))
 }
 
 // === impl RequestArguments ===
