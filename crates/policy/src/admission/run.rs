@@ -211,7 +211,7 @@ pub struct RunOptions<'r> {
     pub own_kinds: Option<&'r dyn OwnKindValidator>,
     /// The object is there already, or only proposed: nobody knows who asks, nor what was there
     /// before. Expressions that look at `request.userInfo`, `authorizer` or `oldObject` have no
-    /// value ([`EvalError::Unknown`](portcullis_cel::EvalError::Unknown)), and no exception with
+    /// value ([`EvalError::Unknown`]), and no exception with
     /// subjects applies.
     pub requester_unknown: bool,
     /// The memory that changed objects take; as much as there is, if nobody says.
