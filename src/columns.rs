@@ -10,6 +10,7 @@
 //! The columns are the members of the lines, with the same names. What a row does not have is null. The
 //! cluster stands in the path alone, as Hive has it: no column of a file may be a partition, too.
 
+mod folder;
 mod log;
 mod pages;
 mod read;

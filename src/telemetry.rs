@@ -13,7 +13,7 @@ pub(crate) mod per_worker;
 pub mod traces;
 mod write_queue;
 
-pub(crate) use bounded_folder::BoundedFolder;
+pub(crate) use bounded_folder::{BoundedFolder, create_private_folder};
 pub use decision_log::DecisionLog;
 pub use log_records::LogRecords;
 pub use metrics::Metrics;

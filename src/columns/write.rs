@@ -2,9 +2,8 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs::{DirBuilder, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,6 +21,7 @@ use tempfile::TempPath;
 use super::rows::{PackError, WaitingRows, cells};
 use super::{MAX_GROUP_ROWS, RowKind, SCHEMA_VERSION, Values};
 use crate::config::hexadecimal;
+use crate::telemetry::create_private_folder;
 use portcullis_cel::json::{Document, Node};
 use portcullis_policy::model::Time;
 
@@ -311,7 +311,7 @@ fn unwritable(path: &Path, source: io::Error) -> PackError {
 
 /// A file in `folder` whose name no program takes for one of Parquet's.
 fn temporary_file(folder: &Path) -> io::Result<(File, TempPath)> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    create_private_folder(folder)?;
     let [begin, end] = TEMPORARY;
     let file = tempfile::Builder::new()
         .prefix(begin)

@@ -30,6 +30,15 @@ struct WrittenFile {
     begun: SystemTime,
 }
 
+/// Makes a folder where it is missing, for its owner alone.
+///
+/// # Errors
+///
+/// It cannot be made.
+pub(crate) fn create_private_folder(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
 // === impl BoundedFolder ===
 
 impl BoundedFolder {
@@ -61,10 +70,7 @@ impl BoundedFolder {
     ///
     /// It cannot be made.
     pub(crate) fn create(&self) -> io::Result<()> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.bounds.folder)
+        create_private_folder(&self.bounds.folder)
     }
 
     pub(crate) fn path(&self) -> &Path {

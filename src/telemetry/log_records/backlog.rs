@@ -3,9 +3,8 @@
 //! folder, one sends.
 
 use std::collections::VecDeque;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::config::{SpoolBounds, files};
+use crate::telemetry::create_private_folder;
 use crate::telemetry::metrics::IntCounter;
 
 /// Bytes of lines that may wait for the writer, and without a spool as many for the collector.
@@ -240,10 +240,7 @@ impl Spool {
     ///
     /// The folder cannot be made, read or written to.
     pub(crate) fn open(bounds: &SpoolBounds) -> io::Result<Self> {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&bounds.folder)?;
+        create_private_folder(&bounds.folder)?;
         let lock = files::append(&bounds.folder.join("lock"), 0o600)?;
         let spool = Self {
             bounds: bounds.clone(),

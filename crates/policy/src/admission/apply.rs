@@ -365,16 +365,7 @@ impl ConfigurationWriter {
             self.out.push_str(node.raw());
             return Ok(());
         }
-        let of = map.object_type();
-        if let Some(of) = of
-            && of.name() != self.name
-            && self.wrong.len() < FieldMismatches::MAX_MISMATCHES
-        {
-            self.wrong.push(WrongName {
-                found: of.name().to_owned(),
-                expected: noted_path(&self.name),
-            });
-        }
+        let is_typed = note_wrong_name(map, &self.name, &mut self.wrong);
         self.open('{')?;
         for (place, (key, value)) in map.entries().enumerate() {
             if place > 0 {
@@ -388,7 +379,7 @@ impl ConfigurationWriter {
             }
             write_string(&mut self.out, &key);
             self.out.push(':');
-            if of.is_some() {
+            if is_typed {
                 self.field(&key, &value)?;
             } else {
                 self.within(&format!(".{}", &*key), &value)?;
@@ -489,6 +480,20 @@ pub fn type_names(value: &Value<'_>) -> Result<(), ApplyError> {
     }
 }
 
+/// Whether the object `map` has a type; one by another name than `expected` is noted as wrong.
+fn note_wrong_name(map: &Map<'_>, expected: &str, wrong: &mut Vec<WrongName>) -> bool {
+    let Some(of) = map.object_type() else {
+        return false;
+    };
+    if of.name() != expected && wrong.len() < FieldMismatches::MAX_MISMATCHES {
+        wrong.push(WrongName {
+            found: of.name().to_owned(),
+            expected: noted_path(expected),
+        });
+    }
+    true
+}
+
 struct TypeNames {
     expected: String,
     wrong: Vec<WrongName>,
@@ -506,19 +511,10 @@ impl TypeNames {
     }
 
     fn map(&mut self, map: &Map<'_>) {
-        let of = map.object_type();
-        if let Some(of) = of
-            && of.name() != self.expected
-            && self.wrong.len() < FieldMismatches::MAX_MISMATCHES
-        {
-            self.wrong.push(WrongName {
-                found: of.name().to_owned(),
-                expected: noted_path(&self.expected),
-            });
-        }
+        let is_typed = note_wrong_name(map, &self.expected, &mut self.wrong);
         for (key, value) in map.entries() {
             let back = self.expected.len();
-            if let (Some(_), Some(Key::String(field))) = (of, Key::new(&key)) {
+            if is_typed && let Some(Key::String(field)) = Key::new(&key) {
                 self.expected.push('.');
                 self.expected.push_str(&field);
             }

@@ -1,0 +1,264 @@
+//! A folder of files by cluster, date and hour that is bounded by bytes and age together: the oldest hours are
+//! removed first.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirEntry};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use super::RowKind;
+use super::write::TEMPORARY;
+use crate::config::FolderBounds;
+use crate::telemetry::create_private_folder;
+use portcullis_policy::model::Time;
+
+/// What a file takes at least: a folder of very small files is bounded too.
+const MIN_FILE_BYTES: u64 = 512;
+
+/// A sixteenth of the maximum size is removed at once, and old files are searched for sixteen times in the maximum age.
+const PARTS: u32 = 16;
+
+/// After how long a file under a temporary name is one that nobody completes.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The folder, of which files of one kind are the own.
+#[derive(Debug)]
+pub(crate) struct PartitionFolder {
+    bounds: FolderBounds,
+    kind: RowKind,
+    /// What the own files take.
+    total: u64,
+    /// What was added of it since they are being compared.
+    added: u64,
+    /// When they were last compared with the bounds.
+    read_at: SystemTime,
+    /// Compares them now: there may be a million, and lines do not wait for that.
+    comparing: Option<JoinHandle<u64>>,
+}
+
+/// The date and the hour, as folders name them; in the order of time.
+type HourFolder = (String, String);
+
+/// A file that may be removed.
+struct OldFile {
+    written: SystemTime,
+    path: PathBuf,
+    bytes: u64,
+}
+
+// === impl PartitionFolder ===
+
+impl PartitionFolder {
+    /// Makes the folder if it does not exist, for its owner alone, and has what is beyond the bounds removed,
+    /// without waiting for that: a reload does not.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be made or read.
+    pub(crate) fn open(bounds: &FolderBounds, kind: RowKind, now: SystemTime) -> io::Result<Self> {
+        create_private_folder(&bounds.folder)?;
+        fs::read_dir(&bounds.folder)?;
+        let mut folder = Self {
+            total: 0,
+            added: 0,
+            bounds: bounds.clone(),
+            kind,
+            read_at: now,
+            comparing: None,
+        };
+        folder.compare(now);
+        Ok(folder)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.bounds.folder
+    }
+
+    /// Takes note of a file of so many bytes, and has the oldest removed where all take too much. Waits for
+    /// those only if they take a sixteenth more than they may.
+    pub(crate) fn add(&mut self, bytes: u64, now: SystemTime) {
+        let bytes = bytes.max(MIN_FILE_BYTES);
+        self.total += bytes;
+        self.added += bytes;
+        let most = self.bounds.max_bytes;
+        if self.total > most + most / u64::from(PARTS) {
+            self.wait();
+        }
+        if self.total > most {
+            self.compare(now);
+        }
+    }
+
+    /// Removes what has become too old. After how long there may be more of that.
+    pub(crate) fn rest(&mut self, now: SystemTime) -> Duration {
+        let pause = self.bounds.max_age / PARTS;
+        let since = now.duration_since(self.read_at).unwrap_or(pause);
+        if since < pause {
+            return pause - since;
+        }
+        self.compare(now);
+        pause
+    }
+
+    /// Waits until the files are compared with the bounds, if they are being compared.
+    pub(crate) fn wait(&mut self) {
+        // A file that was added meanwhile may count twice until the next time, and none is forgotten.
+        if let Some(comparing) = self.comparing.take()
+            && let Ok(total) = comparing.join()
+        {
+            self.total = total + self.added;
+        }
+    }
+
+    /// Whether the files are being compared with the bounds now.
+    pub(crate) fn is_comparing(&self) -> bool {
+        let comparing = self.comparing.as_ref();
+        comparing.is_some_and(|comparing| !comparing.is_finished())
+    }
+
+    fn compare(&mut self, now: SystemTime) {
+        if self.is_comparing() {
+            return;
+        }
+        self.wait();
+        self.added = 0;
+        self.read_at = now;
+        let (bounds, kind) = (self.bounds.clone(), self.kind);
+        let name = "old-files".to_owned();
+        let started = thread::Builder::new()
+            .name(name)
+            .spawn(move || bound(&bounds, kind, now));
+        self.comparing = started.ok();
+    }
+}
+
+/// Removes what is too old, and where the rest takes too much, the oldest until there is some room. What the rest
+/// takes. What cannot be read or removed now is tried again the next time.
+fn bound(bounds: &FolderBounds, kind: RowKind, now: SystemTime) -> u64 {
+    let mut hours: BTreeMap<HourFolder, u64> = BTreeMap::new();
+    each_hour(&bounds.folder, |hour, folder| {
+        if end_of(&hour).is_none() {
+            return;
+        }
+        let bytes: u64 = own_files(folder, kind, now).map(|file| file.bytes).sum();
+        *hours.entry(hour).or_default() += bytes;
+    });
+    let mut total: u64 = hours.values().sum();
+    let most = match total > bounds.max_bytes {
+        true => bounds.max_bytes - bounds.max_bytes / u64::from(PARTS),
+        false => bounds.max_bytes,
+    };
+    for (hour, _) in hours {
+        let is_too_old = end_of(&hour)
+            .and_then(|end| now.duration_since(end).ok())
+            .is_some_and(|age| age >= bounds.max_age);
+        if !is_too_old && total <= most {
+            break;
+        }
+        let target = if is_too_old { 0 } else { most };
+        // Of an hour, there may be more by now than was counted.
+        total = total.saturating_sub(remove_hour(
+            (bounds, kind, now),
+            &hour,
+            total.saturating_sub(target),
+        ));
+    }
+    total
+}
+
+/// Removes files of an hour, of all clusters, the oldest first, until they took `wanted` bytes. What they took.
+fn remove_hour(
+    (bounds, kind, now): (&FolderBounds, RowKind, SystemTime),
+    (date, hour): &HourFolder,
+    wanted: u64,
+) -> u64 {
+    // What is behind a link is an archive of somebody.
+    let is_folder = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
+    let days = folders(&bounds.folder, "cluster=").map(|(_, cluster)| cluster.join(date));
+    let hours = days.filter(is_folder).map(|day| day.join(hour));
+    let folders: Vec<PathBuf> = hours.filter(is_folder).collect();
+    let mut files: Vec<OldFile> = folders
+        .iter()
+        .flat_map(|folder| own_files(folder, kind, now))
+        .collect();
+    files.sort_by_key(|file| file.written);
+    let mut removed = 0;
+    for file in files {
+        if removed >= wanted {
+            break;
+        }
+        match fs::remove_file(&file.path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, file = %file.path.display(), "an old file cannot be removed");
+            }
+            _ => removed += file.bytes,
+        }
+    }
+    for folder in folders {
+        // Those that are not empty stay.
+        let emptied = folder.ancestors().take(3).try_for_each(fs::remove_dir);
+        drop(emptied);
+    }
+    removed
+}
+
+fn each_hour(folder: &Path, mut each: impl FnMut(HourFolder, &Path)) {
+    for (_, cluster) in folders(folder, "cluster=") {
+        for (date, day) in folders(&cluster, "date=") {
+            for (hour, folder) in folders(&day, "hour=") {
+                each((date.clone(), hour), &folder);
+            }
+        }
+    }
+}
+
+/// The folders whose name begins with `prefix`.
+fn folders(folder: &Path, prefix: &'static str) -> impl Iterator<Item = (String, PathBuf)> {
+    entries(folder).filter_map(move |entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        (is_folder && name.starts_with(prefix)).then(|| (name, entry.path()))
+    })
+}
+
+/// The files of `kind`, and those that nobody completes.
+fn own_files(folder: &Path, kind: RowKind, now: SystemTime) -> impl Iterator<Item = OldFile> {
+    entries(folder).filter_map(move |entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let rest = name
+            .strip_prefix(kind.name())
+            .and_then(|rest| rest.strip_prefix('-'));
+        let is_own = rest.is_some_and(|rest| rest.ends_with(".parquet"));
+        let [begin, end] = TEMPORARY;
+        // One that another process removes meanwhile takes no place.
+        let found = entry.metadata().ok()?;
+        let mut written = found.modified().ok()?;
+        if !is_own {
+            let is_abandoned = now.duration_since(written).is_ok_and(|age| age >= ABANDONED);
+            if !(is_abandoned && name.starts_with(begin) && name.ends_with(end)) {
+                return None;
+            }
+            written = SystemTime::UNIX_EPOCH;
+        }
+        Some(OldFile {
+            written,
+            path: entry.path(),
+            bytes: found.len().max(MIN_FILE_BYTES),
+        })
+    })
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = DirEntry> {
+    fs::read_dir(folder).into_iter().flatten().flatten()
+}
+
+/// When an hour is over.
+fn end_of((date, hour): &HourFolder) -> Option<SystemTime> {
+    let (date, hour) = (date.strip_prefix("date=")?, hour.strip_prefix("hour=")?);
+    let begin = Time::parse(&format!("{date}T{hour}:00:00Z"))?.as_microseconds();
+    Some(SystemTime::UNIX_EPOCH + Duration::from_micros(u64::try_from(begin).ok()?) + HOUR)
+}
