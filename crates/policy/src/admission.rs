@@ -8,7 +8,7 @@
 //!                ▼               │
 //!             Outcome ◀──────────┘  denial, warnings, audit annotations, patch
 //!                ▲
-//!                └── exceptions: single denials that somebody vouches for
+//!                └── exceptions: excuse individual denials
 //! ```
 
 mod access_requests;
@@ -57,17 +57,17 @@ pub use validating::ValidatingPolicy;
 pub use variables::{ExpressionResult, MatchConditions};
 pub use webhook::Reinvocation;
 
-/// The end of the names of static policies, bindings and webhook configurations, which no API
-/// server stores under such names: they come from files alone (KEP-5793).
+/// The suffix of the names of static policies, bindings and webhook configurations (KEP-5793). They
+/// come from files only: API servers store no objects with such names.
 pub const STATIC_SUFFIX: &str = ".static.k8s.io";
 
 /// `FailurePolicyType`: what an error in a policy does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum FailurePolicy {
-    /// The request is refused.
+    /// The request is rejected.
     #[default]
     Fail,
-    /// As if the policy did not apply.
+    /// The policy is treated as if it did not apply.
     Ignore,
 }
 
@@ -76,8 +76,8 @@ pub enum FailurePolicy {
 pub struct Applicability {
     /// `metadata.name`, by which policies are ordered.
     pub name: String,
-    /// Whether it comes from a file under a name with [`STATIC_SUFFIX`]: it goes before
-    /// others, and judges policies and bindings too, which others never see.
+    /// Whether it comes from a file and its name ends in [`STATIC_SUFFIX`]. Static policies are
+    /// evaluated before others, and also for policies and bindings, which other policies never see.
     pub is_static: bool,
     /// `spec.failurePolicy`.
     pub failure_policy: FailurePolicy,
@@ -94,17 +94,17 @@ pub struct Applicability {
 pub struct CompiledMatchCondition {
     /// Its name.
     pub name: String,
-    /// Of type bool.
+    /// The expression, of type bool.
     pub expression: Expression,
 }
 
-/// The part of a binding that both kinds have.
+/// A ValidatingAdmissionPolicyBinding or MutatingAdmissionPolicyBinding.
 #[derive(Debug)]
 pub struct PolicyBinding {
     /// `metadata.name`, by which the bindings of a policy are ordered.
     pub name: String,
-    /// Whether it comes from a file under a name with [`STATIC_SUFFIX`]: only such a one
-    /// has its policy judge policies and bindings.
+    /// Whether it comes from a file and its name ends in [`STATIC_SUFFIX`]. Only static bindings
+    /// apply their policy to policies and bindings.
     pub is_static: bool,
     /// `spec.policyName`.
     pub policy: String,
@@ -112,37 +112,37 @@ pub struct PolicyBinding {
     pub param_ref: Option<ParamRef>,
     /// `spec.matchResources`, which narrows the policy's constraints.
     pub constraints: Option<Constraints>,
-    /// `spec.validationActions`, in the order written; empty for a mutating policy's.
+    /// `spec.validationActions`, in the order written; empty for a MutatingAdmissionPolicyBinding.
     pub actions: Vec<ValidationAction>,
 }
 
 /// `ValidationAction`: what a failed validation does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ValidationAction {
-    /// Refuses the request.
+    /// Rejects the request.
     Deny,
     /// Warns the user.
     Warn,
-    /// Writes into the audit log.
+    /// Adds an audit annotation.
     Audit,
 }
 
-/// Why a request is refused, as a `metav1.Status`.
+/// Why a request is denied, as a `metav1.Status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Denial {
-    /// `Failure`, but webhooks give what they like.
+    /// `Failure`, unless a webhook sets another status.
     pub status: Cow<'static, str>,
-    /// What sort of refusal: mostly one of [`StatusReason`], but webhooks give what they like.
+    /// The machine-readable reason: one of [`StatusReason`], unless a webhook sets another one.
     pub reason: Cow<'static, str>,
-    /// The HTTP status code; mostly that of the reason.
+    /// The HTTP status code: that of the reason, unless a webhook sets another one.
     pub code: i32,
-    /// What and why, for the user.
+    /// The message for the user.
     pub message: String,
-    /// What it is about.
+    /// The object that the request is about.
     pub details: StatusDetails,
 }
 
-/// `metav1.StatusDetails`; what is empty is absent.
+/// `metav1.StatusDetails`; empty fields are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StatusDetails {
     /// The name of the object.
@@ -153,18 +153,18 @@ pub struct StatusDetails {
     pub kind: String,
     /// The uid of the object.
     pub uid: String,
-    /// Each cause.
+    /// The individual causes.
     pub causes: Vec<StatusCause>,
-    /// After how many seconds to try again; 0 if nobody says.
+    /// After how many seconds to retry; 0 if not set.
     pub retry_after_seconds: i32,
 }
 
-/// `metav1.StatusCause`; what is empty is absent.
+/// `metav1.StatusCause`; empty fields are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StatusCause {
-    /// What sort of cause.
+    /// The machine-readable reason.
     pub reason: String,
-    /// What and why, for people.
+    /// The message for the user.
     pub message: String,
     /// The field of the object.
     pub field: String,
@@ -173,7 +173,7 @@ pub struct StatusCause {
 // === impl ValidationAction ===
 
 impl ValidationAction {
-    /// As bindings spell it.
+    /// The value in `validationActions`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -183,7 +183,7 @@ impl ValidationAction {
         }
     }
 
-    /// The action that a binding spells so.
+    /// Parses a value of `validationActions`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -198,10 +198,10 @@ impl ValidationAction {
 // === impl Denial ===
 
 impl Denial {
-    /// The `status` of a refusal.
+    /// The `status` of a denial.
     pub const FAILURE: &'static str = "Failure";
 
-    /// A refusal of what could be stored and may not be.
+    /// A denial with the reason Forbidden.
     #[must_use]
     pub fn forbidden(message: String) -> Self {
         Self {
@@ -213,7 +213,7 @@ impl Denial {
         }
     }
 
-    /// A refusal because too much is being reviewed.
+    /// A denial with the reason TooManyRequests: there is no capacity for another review.
     #[must_use]
     pub fn too_many_requests(message: String) -> Self {
         Self {
@@ -225,7 +225,7 @@ impl Denial {
         }
     }
 
-    /// About how many bytes of memory it holds.
+    /// The approximate number of bytes that it occupies in memory.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let Self {
@@ -247,7 +247,7 @@ impl Denial {
 // === impl StatusDetails ===
 
 impl StatusDetails {
-    /// Whether there is nothing to tell.
+    /// Whether no field is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -257,7 +257,7 @@ impl StatusDetails {
 // === impl StatusCause ===
 
 impl StatusCause {
-    /// A cause of which only the words are known.
+    /// A cause with a message only.
     #[must_use]
     pub fn of(message: impl Into<String>) -> Self {
         Self {

@@ -1,5 +1,5 @@
-//! The admission chain for one request: policies, then webhooks, resumed after each
-//! call.
+//! The admission chain for one request: first policies, then webhooks. It is suspended for calls of
+//! webhooks.
 //!
 //! ```text
 //! /mutate    policies ─▶ webhooks, one after another ─▶ both once more, if reinvoked ─▶ patch
@@ -10,11 +10,11 @@
 //!                    the caller of the run
 //! ```
 //!
-//! A run holds no references and never waits, so it can be kept between two steps. A run
-//! without webhooks ends in its first step.
+//! A [`Chain`] holds no references and never waits, so it can be kept while calls are in flight.
+//! Without webhooks, the first step completes it.
 //!
-//! Facts: `apiserver/pkg/admission/{chain,reinvocation}.go`, and below
-//! `plugin/webhook` `{mutating,validating}/dispatcher.go`.
+//! Follows `apiserver/pkg/admission/{chain,reinvocation}.go` and
+//! `apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go`.
 
 mod ask;
 mod mutating;
@@ -30,7 +30,7 @@ pub use ask::{Comparison, compare};
 use mutating::MutatingPhase;
 use validating::{ValidatingPhase, enforce_authorization, validate_own_kinds};
 
-/// One run. A copy of one that rests goes on from there, too.
+/// One run of the chain. A clone of a suspended run can be resumed independently.
 #[derive(Debug, Clone)]
 pub struct Chain {
     phase: Phase,
@@ -45,20 +45,20 @@ enum ChainState {
     Ended,
 }
 
-/// How far a run is.
+/// The result of one step of a run.
 #[derive(Debug)]
 pub enum Progress {
-    /// These are to be asked, all at once. [`Chain::advance`] takes their
-    /// answers in the same order.
+    /// These calls are to be made concurrently. [`Chain::advance`] takes their results in the same
+    /// order.
     Ask(Vec<Call>),
-    /// The end.
+    /// The run is complete.
     Done(Box<Outcome>),
 }
 
 // === impl Chain ===
 
 impl Chain {
-    /// A run that has not begun.
+    /// Creates a run that has not started.
     #[must_use]
     pub const fn new(phase: Phase) -> Self {
         Self {
@@ -67,12 +67,12 @@ impl Chain {
         }
     }
 
-    /// Goes on until it ends or has calls to make.
+    /// Runs until the chain is complete or has calls to make.
     ///
-    /// Set, request and run must say the same each time; clock, access checker and
-    /// recorder may be others. `answers` are those to what the last step asked,
-    /// in its order, and none for the first; one that is missing is a call that
-    /// failed. A run that has ended refuses.
+    /// `set`, `request` and `run` must be the same at each call, except for the clock, access
+    /// checker and recorder. `answers` are the results of the calls of the previous step, in their
+    /// order, and empty for the first step; a missing result counts as a failed call. A completed
+    /// run denies the request.
     pub fn advance(
         &mut self,
         set: &AdmissionSet,
@@ -129,7 +129,7 @@ impl Chain {
         Progress::Ask(calls)
     }
 
-    /// Runs to the end with somebody who answers on the spot.
+    /// Runs the whole chain, with `ask` making the calls.
     #[must_use]
     pub fn run(
         phase: Phase,
@@ -149,7 +149,7 @@ impl Chain {
     }
 }
 
-/// Nothing is decided twice, and nothing by default.
+/// A completed run must not decide again, and no decision has a default.
 fn ended() -> Outcome {
     Outcome {
         denial: Some(outcome::internal("the run of admission has ended".to_owned())),

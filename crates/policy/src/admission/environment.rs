@@ -1,39 +1,38 @@
 //! The CEL environment of admission expressions: variables and compilation.
 //!
-//! Variables have fixed slots, so that expressions of different policies can be evaluated
-//! with one activation. If a variable is not available to an expression, its slot has a
-//! name that cannot be written.
+//! Variables have fixed slots, so that expressions of different policies can be evaluated with one
+//! activation. The slot of a variable that an expression may not use has a name that is not a valid
+//! identifier.
 //!
-//! Facts: `apiserver/pkg/admission/plugin/cel/{compile,composition}.go`.
+//! Follows `apiserver/pkg/admission/plugin/cel/{compile,composition}.go`.
 
 use std::sync::Arc;
 
 use portcullis_cel::{AdmissionVariables, CompileBudget, CompileError, PerVersion, Program, Type, Version};
 
-/// The object that is to be: `object`.
+/// `object`: the new object.
 pub(crate) const OBJECT: usize = 0;
-/// The object that is: `oldObject`.
+/// `oldObject`: the existing object.
 pub(crate) const OLD_OBJECT: usize = 1;
-/// The question: `request`.
+/// `request`.
 pub(crate) const REQUEST: usize = 2;
-/// The namespace that the object lives in: `namespaceObject`.
+/// `namespaceObject`: the Namespace of the object.
 pub(crate) const NAMESPACE_OBJECT: usize = 3;
-/// The parameter: `params`.
+/// `params`: the parameter.
 pub(crate) const PARAMS: usize = 4;
-/// Who answers questions about access: `authorizer`.
+/// `authorizer`, for access checks.
 pub(crate) const AUTHORIZER: usize = 5;
-/// The question whether the user may do this to the request's resource:
-/// `authorizer.requestResource`.
+/// `authorizer.requestResource`: the access check for the resource of the request.
 pub(crate) const REQUEST_RESOURCE: usize = 6;
 
-/// An expression, compiled.
+/// A compiled expression, with its text.
 #[derive(Debug)]
 pub struct Expression {
     text: String,
     program: Program,
 }
 
-/// What the expressions of one policy are compiled against.
+/// The CEL environments in which the expressions of one policy are compiled.
 #[derive(Debug, Clone)]
 pub struct ExpressionEnvironment {
     with_authorizer: portcullis_cel::Environment,
@@ -52,7 +51,7 @@ pub(crate) struct PolicyVariable {
 // === impl Expression ===
 
 impl Expression {
-    /// As written.
+    /// The expression as written.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -62,7 +61,6 @@ impl Expression {
         &self.program
     }
 
-    /// What it was compiled to.
     pub(crate) fn into_program(self) -> Program {
         self.program
     }
@@ -71,8 +69,8 @@ impl Expression {
 // === impl ExpressionEnvironment ===
 
 impl ExpressionEnvironment {
-    /// The functions of `version`, the variables of every admission expression, and `params`
-    /// where the policy has a `paramKind`.
+    /// Creates an environment with the functions of `version`, the variables of admission
+    /// expressions, and `params` if the policy has a `paramKind`.
     #[must_use]
     pub fn new(version: Version, has_params: bool) -> Self {
         static PLAIN: PerVersion<ExpressionEnvironment> = PerVersion::new();
@@ -86,14 +84,14 @@ impl ExpressionEnvironment {
         made.of(version, make).clone()
     }
 
-    /// The version of which it has the functions.
+    /// The Kubernetes version whose CEL functions are available.
     #[must_use]
     pub const fn version(&self) -> Version {
         self.with_authorizer.version()
     }
 
-    /// The same where `object` and `oldObject` are of a type that is known: only to find what
-    /// can never work, as an API server's type checker does.
+    /// Returns an environment in which `object` and `oldObject` have this type. Only for finding
+    /// expressions that can never work, as the type checker of an API server does.
     #[must_use]
     pub fn for_objects_of(self, object: &Type) -> Self {
         let typed = |environment: portcullis_cel::Environment| {
@@ -108,7 +106,8 @@ impl ExpressionEnvironment {
         }
     }
 
-    /// The same with what mutations may make: patches and objects.
+    /// Returns an environment for mutations, in which expressions can create `JSONPatch` and
+    /// `Object` values.
     #[must_use]
     pub fn mutation(self) -> Self {
         Self {
@@ -117,11 +116,11 @@ impl ExpressionEnvironment {
         }
     }
 
-    /// Adds one of `spec.variables`, which later expressions may name.
+    /// Adds one of `spec.variables`, which later expressions may use.
     ///
     /// # Errors
     ///
-    /// What is wrong with the expression.
+    /// Why the expression does not compile.
     pub fn add_variable(
         &mut self,
         name: &str,
@@ -152,46 +151,46 @@ impl ExpressionEnvironment {
         Ok(())
     }
 
-    /// Lets `variables.NAME` be named although its own expression is at fault,
-    /// so that this is reported once.
+    /// Declares `variables.NAME` although its expression does not compile, so that uses of it are
+    /// not reported as further errors.
     pub fn add_faulty_variable(&mut self, name: &str) {
         self.declare(name, Type::Dyn, 0);
     }
 
-    /// An expression that must be true or false.
+    /// Compiles an expression of type bool.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Why the expression does not compile.
     pub fn condition(&self, text: &str, budget: &CompileBudget<'_>) -> Result<Expression, CompileError> {
         compile(&self.with_authorizer, text, &[Type::Bool], budget)
     }
 
-    /// A `messageExpression`: text, and no authorizer.
+    /// Compiles a `messageExpression`, of type string and without `authorizer`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Why the expression does not compile.
     pub fn message(&self, text: &str, budget: &CompileBudget<'_>) -> Result<Expression, CompileError> {
         compile(&self.without_authorizer, text, &[Type::String], budget)
     }
 
-    /// The `valueExpression` of an audit annotation: text or null.
+    /// Compiles the `valueExpression` of an audit annotation, of type string or null.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Why the expression does not compile.
     pub fn annotation(&self, text: &str, budget: &CompileBudget<'_>) -> Result<Expression, CompileError> {
         compile(&self.with_authorizer, text, &[Type::String, Type::Null], budget)
     }
 
-    /// A `jsonPatch`: a list of `JSONPatch`.
+    /// Compiles the expression of a `jsonPatch`, of type list of `JSONPatch`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Why the expression does not compile.
     pub fn json_patch(&self, text: &str, budget: &CompileBudget<'_>) -> Result<Expression, CompileError> {
-        // Object types are the same if their names are.
+        // Object types are equal if their names are equal.
         compile(
             &self.with_authorizer,
             text,
@@ -200,11 +199,11 @@ impl ExpressionEnvironment {
         )
     }
 
-    /// An `applyConfiguration`: an `Object`.
+    /// Compiles the expression of an `applyConfiguration`, of type `Object`.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Why the expression does not compile.
     pub fn apply_configuration(
         &self,
         text: &str,
@@ -242,8 +241,8 @@ fn compile(
     })
 }
 
-/// What other expressions know of a variable of type `of`: the types of
-/// libraries are lost on the way (`convertCelTypeToDeclType`).
+/// The declared type of a variable whose expression has type `of`: types of libraries become `dyn`
+/// (`convertCelTypeToDeclType`).
 fn declared(of: &Type) -> Type {
     match of {
         Type::List(item) => Type::list(declared(item)),
@@ -262,7 +261,7 @@ fn declared(of: &Type) -> Type {
 }
 
 fn environment(version: Version, has_params: bool, has_authorizer: bool) -> portcullis_cel::Environment {
-    // A name that no expression can write keeps the place of what is not to be had.
+    // A name that is not an identifier reserves the slot of an unavailable variable.
     let params = if has_params { "params" } else { "-params" };
     let [authorizer, resource] = if has_authorizer {
         ["authorizer", "authorizer.requestResource"]
@@ -275,10 +274,10 @@ fn environment(version: Version, has_params: bool, has_authorizer: bool) -> port
         .variable(resource, Type::Opaque("kubernetes.authorization.ResourceCheck"))
 }
 
-// Which parts of a review an expression may look at.
+// Which parts of a review an expression may read.
 
-/// Whether an expression may look at what lies at one of these places of a review: the steps
-/// from the request, such as `["object", "spec", "replicas"]`.
+/// Whether an expression may read one of these places of a review. A place is a path from the
+/// request, such as `["object", "spec", "replicas"]`.
 #[must_use]
 pub fn may_read(program: &Program, places: &[Vec<String>]) -> bool {
     let reads = program.reads();

@@ -5,8 +5,8 @@
 //!                                                              └─▶ none: the request is refused
 //! ```
 //!
-//! Only denials by validation are excused, never an error, a warning, an audit annotation
-//! or a mutation. Each denial of a request needs its own exception.
+//! Only denials by validation are excused, never errors, warnings, audit annotations or mutations.
+//! Each denial of a request needs an exception.
 
 mod matcher;
 
@@ -25,36 +25,37 @@ pub(crate) use matcher::{ExceptionMatcher, note, publish};
 pub struct Exception {
     /// `metadata.name`, by which exceptions are ordered.
     pub name: String,
-    /// Whose denials are excused, exactly: names of ValidatingAdmissionPolicies,
-    /// and `configuration/webhook` of validating webhooks.
+    /// The policies and webhooks whose denials are excused: exact names of
+    /// ValidatingAdmissionPolicies, and `configuration/webhook` of validating webhooks.
     pub policies: Vec<String>,
-    /// Of whose requests, any of them; of everybody's where there are none.
+    /// The users whose requests are excused; empty for everybody.
     pub subjects: Vec<Subject>,
-    /// Of which objects.
+    /// The objects for which denials are excused.
     pub constraints: Constraints,
-    /// All must hold; one that errors does not.
+    /// All must be true; an error counts as false.
     pub match_conditions: Vec<CompiledMatchCondition>,
-    /// The first instant at which it excuses nothing any more.
+    /// From this time on it excuses nothing.
     pub not_after: Time,
-    /// Why, for the log, the audit annotation and reports.
+    /// The reason for the exception, for the log, the audit annotation and reports.
     pub reason: String,
 }
 
-/// What manifests say about exceptions.
+/// The exceptions of manifests.
 #[derive(Debug, Clone, Default)]
 pub struct ExceptionObjects {
-    /// Those of files, which excuse whatever they name.
+    /// Exceptions from files, which may excuse any policy and webhook.
     pub of_files: Vec<Arc<Exception>>,
-    /// Those watched from an API server, which excuse only what is watched too.
+    /// Exceptions watched from an API server, which excuse only policies and webhooks that are
+    /// watched too.
     pub watched: Vec<Arc<Exception>>,
-    /// The policies and webhooks (`configuration/webhook`) that are watched.
+    /// The names of watched policies and webhooks (`configuration/webhook`).
     pub watched_policies: BTreeSet<String>,
 }
 
-/// The exceptions of one cluster, by what they name.
+/// The exceptions of one cluster, indexed by policy and webhook.
 #[derive(Debug, Default)]
 pub(crate) struct Exceptions {
-    /// By policy or `configuration/webhook`; each list by the names of the exceptions.
+    /// By policy or `configuration/webhook`; each list is sorted by the names of the exceptions.
     by_policy: HashMap<String, Vec<Arc<Exception>>>,
     all: Vec<Arc<Exception>>,
 }
@@ -62,13 +63,13 @@ pub(crate) struct Exceptions {
 // === impl ExceptionObjects ===
 
 impl ExceptionObjects {
-    /// Whether there is none, and nothing that one could excuse.
+    /// Whether there are neither exceptions nor watched policies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.of_files.is_empty() && self.watched.is_empty() && self.watched_policies.is_empty()
     }
 
-    /// Adds `other`, which holds besides it.
+    /// Adds those of `other`.
     pub fn extend(&mut self, other: Self) {
         self.of_files.extend(other.of_files);
         self.watched.extend(other.watched);
@@ -106,12 +107,12 @@ impl Exceptions {
         }
     }
 
-    /// Those that name `policy`, by name.
+    /// The exceptions that name `policy`, sorted by name.
     fn of(&self, policy: &str) -> &[Arc<Exception>] {
         self.by_policy.get(policy).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Every one, those too that may excuse nothing.
+    /// All exceptions, including those that can excuse nothing.
     pub(crate) fn all(&self) -> &[Arc<Exception>] {
         &self.all
     }
@@ -135,20 +136,21 @@ pub struct ExcusedDenials {
 pub enum NotExcused {
     /// Its `notAfter` has passed.
     Ended,
-    /// None of its `subjects` asks.
+    /// None of its `subjects` is the user.
     Subjects,
-    /// Its `namespaceSelector` does not select the namespace, or there is none, or it is not known.
+    /// Its `namespaceSelector` does not select the namespace, or the request has no namespace, or
+    /// the namespace is not known.
     Namespace,
     /// Its `objectSelector` does not select the object.
     Object,
-    /// None of its `resourceRules` is about such a request, or one of `excludeResourceRules` is.
+    /// None of its `resourceRules` matches, or one of `excludeResourceRules` does.
     Rules,
-    /// One of its `matchConditions` is false or has no result.
+    /// One of its `matchConditions` is false or an error.
     Conditions,
 }
 
 impl NotExcused {
-    /// Why, in words.
+    /// The reason, for the user.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

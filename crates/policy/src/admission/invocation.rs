@@ -1,12 +1,12 @@
-//! Determines the runs of a policy: whether it applies, which of its bindings do, and
-//! with which parameters.
+//! Determines the evaluations of a policy: whether it applies, which of its bindings do, and for
+//! which parameters.
 //!
 //! ```text
 //! policy matches ─▶ each binding matches ─▶ each parameter
 //! ```
 //!
-//! `apiserver/pkg/admission/plugin/policy/generic/policy_dispatcher.go`, for
-//! validating and mutating policies alike.
+//! Follows `apiserver/pkg/admission/plugin/policy/generic/policy_dispatcher.go`, for validating and
+//! mutating policies alike.
 
 use super::matching::{Constraints, MatchError, MatchSubject, MatchedResource, Mismatch};
 use super::parameters::CollectedParameters;
@@ -15,7 +15,7 @@ use super::{AdmissionSet, Applicability, ParamFault, PolicyBinding};
 use crate::model::{CauseKind, PolicyResult};
 use portcullis_cel::json::Node;
 
-/// Why a policy could not be run for a request.
+/// Why a policy could not be evaluated for a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unusable {
     #[error("failed to configure policy: {0}")]
@@ -30,7 +30,7 @@ pub(crate) enum Unusable {
     Version(MatchError),
 }
 
-/// As which resource the policy applies; `None` where it does not.
+/// The resource by which the policy matches; `None` if it does not apply.
 pub(crate) fn policy_matches<'m>(
     kind: CauseKind,
     policy: &'m Applicability,
@@ -46,7 +46,7 @@ pub(crate) fn policy_matches<'m>(
     found.map_err(Unusable::Policy)
 }
 
-/// Whether the binding applies its policy to the request too.
+/// Whether the binding matches the request, too.
 pub(crate) fn binding_matches(
     binding: &PolicyBinding,
     subject: MatchSubject<'_>,
@@ -63,7 +63,7 @@ pub(crate) fn binding_matches(
     found.map(|found| found.is_some()).map_err(Unusable::Binding)
 }
 
-/// That the object came in the version that the policy matches.
+/// Checks that the API server sent the object in the version that the policy matches.
 pub(crate) fn as_sent(
     binding: &PolicyBinding,
     matched: &MatchedResource<'_>,
@@ -76,9 +76,9 @@ pub(crate) fn as_sent(
 }
 
 impl AdmissionSet {
-    /// What the policy runs with under the binding, once for each: `None` for a
-    /// policy without parameters. Empty where there is no parameter and the
-    /// binding allows that.
+    /// The parameters for which the policy is evaluated under the binding, once for each: one
+    /// `None` for a policy without parameters, and empty if no parameter was found and the binding
+    /// allows that.
     pub(crate) fn parameters_of(
         &self,
         policy: &Applicability,
@@ -100,7 +100,7 @@ impl AdmissionSet {
     }
 }
 
-/// What the constraints found, for a recorder.
+/// The result of matching, for a recorder.
 pub(crate) fn finding<'f>(
     constraints: &Constraints,
     subject: MatchSubject<'_>,
@@ -129,7 +129,7 @@ fn fails<'s>(binding: &'s PolicyBinding, fault: &dyn std::error::Error) -> Trace
     }
 }
 
-/// That the policy runs, with this parameter.
+/// The trace step for an evaluation of the policy with this parameter.
 pub(crate) fn runs<'s>(
     policy: &'s Applicability,
     binding: &'s PolicyBinding,
@@ -151,7 +151,7 @@ pub(crate) fn runs<'s>(
     }
 }
 
-/// Of two results of one policy, the one that metrics count.
+/// The worse of two results of one policy, which metrics count.
 pub(crate) const fn worse(one: PolicyResult, other: PolicyResult) -> PolicyResult {
     match (one, other) {
         (PolicyResult::Error, _) | (_, PolicyResult::Error) => PolicyResult::Error,

@@ -1,5 +1,4 @@
-//! Matching: the requests to which a policy or webhook applies, with one implementation
-//! for both.
+//! Matching: which requests a policy or webhook applies to.
 //!
 //! ```text
 //! request ─▶ index: by group and resource ─▶ namespaceSelector ─▶ objectSelector
@@ -7,8 +6,8 @@
 //!     the resource, in one version ◀─ rules, exact then equivalent ◀─────┘
 //! ```
 //!
-//! Follows `ShouldCallHook` of `apiserver/pkg/admission/plugin/webhook/generic`
-//! and `Matches` of `…/plugin/policy/matching`, which share their parts too.
+//! Follows `ShouldCallHook` of `apiserver/pkg/admission/plugin/webhook/generic` and `Matches` of
+//! `…/plugin/policy/matching`, which share most of their code.
 
 mod constraints;
 mod equivalence;
@@ -26,15 +25,15 @@ pub use equivalence::{CustomResource, CustomResources, Equivalents};
 
 pub(crate) use equivalence::is_own_group;
 
-/// What stands behind the name of a namespace that is not known, for who runs a gateway.
+/// What an operator can do about an unknown namespace; ends the error message about it.
 pub const UNKNOWN_NAMESPACE_REMEDY: &str = "the gateway knows no such namespace, and a namespaceSelector asks for its \
      labels; add the Namespace to the manifests, watch it by `clusters`, or set `admission.missingNamespace: NameOnly`";
 
-/// Why it cannot be said whether something applies.
+/// Why it cannot be determined whether a policy or webhook applies.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MatchError {
-    /// A selector asks about labels of a namespace that is not known.
+    /// A selector needs labels of a namespace that is not known.
     #[error("namespaces \"{name}\" not found: {UNKNOWN_NAMESPACE_REMEDY}")]
     UnknownNamespace {
         /// The namespace.
@@ -43,7 +42,7 @@ pub enum MatchError {
     /// A Namespace without metadata.
     #[error("object does not implement the Object interfaces")]
     NoMetadata,
-    /// It applies to the object in a version in which the API server did not send it.
+    /// It matches the object in another version than the API server sent.
     #[error(
         "unable to convert to {wanted}: the API server sent {sent}; \
          register this webhook for the version that the policy names"
@@ -51,10 +50,10 @@ pub enum MatchError {
     OtherVersion {
         /// The version that the rule names.
         wanted: String,
-        /// The version in which the object came.
+        /// The version that the API server sent.
         sent: String,
     },
-    /// It applies to the object as another resource, whose kind is not known.
+    /// It matches the object as an equivalent resource whose kind is not known.
     #[error("unable to convert to {wanted}: unknown kind")]
     UnknownKind {
         /// The resource that the rule names.
@@ -62,31 +61,31 @@ pub enum MatchError {
     },
 }
 
-// The reasons why a policy or webhook does not apply to a request.
+// Reasons why a policy or webhook does not apply to a request.
 
-/// Why a policy or binding does not apply.
+/// Why a policy, binding or webhook does not apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mismatch {
     /// No binding names the policy.
     Unbound,
-    /// None of `resourceRules` is about such a request.
+    /// None of the rules matches.
     Rules,
-    /// One of `excludeResourceRules` is.
+    /// One of `excludeResourceRules` matches.
     Excluded,
     /// `namespaceSelector` does not select the namespace.
     Namespace,
-    /// `objectSelector` selects neither the object nor the old one.
+    /// `objectSelector` selects neither the object nor the old object.
     Object,
-    /// There is no parameter, which the binding allows.
+    /// No parameter was found, and the binding has `parameterNotFoundAction: Allow`.
     NoParameter,
-    /// Reviews of access and of tokens are shown to no webhook.
+    /// The request is an access review or token review, for which webhooks are not called.
     Exempt,
-    /// What configures admission is shown to static policies and webhooks alone.
+    /// The object configures admission, and only static policies and webhooks see those.
     NotStatic,
 }
 
 impl Mismatch {
-    /// Why, in words.
+    /// The reason, for the user.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -106,7 +105,7 @@ impl Mismatch {
 
 // Rules: which operations on which resources.
 
-/// `RuleWithOperations`, and `NamedRuleWithOperations` where there are names
+/// `RuleWithOperations`, or with resource names `NamedRuleWithOperations`
 /// (`api/admissionregistration/v1/types.go`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MatchRule {
@@ -118,13 +117,13 @@ pub struct MatchRule {
     pub api_versions: Vec<String>,
     /// `pods`, `pods/log`, `pods/*` (pods too), `*/scale`, `*` (no subresources), `*/*`.
     pub resources: Vec<String>,
-    /// Where the objects live.
+    /// `scope`.
     pub scope: RuleScope,
-    /// Of policies only: exact names; empty for any.
+    /// `resourceNames`: exact names; empty for any. Only policies have them.
     pub resource_names: Vec<String>,
 }
 
-/// A set of operations. The empty one matches nothing.
+/// A set of operations. The empty set matches nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Operations(u8);
 
@@ -134,22 +133,22 @@ pub enum RuleScope {
     /// `*`.
     #[default]
     All,
-    /// `Cluster`: what has no namespace, and Namespaces themselves.
+    /// `Cluster`: cluster-scoped objects, including Namespaces.
     Cluster,
     /// `Namespaced`.
     Namespaced,
-    /// Any other text: nothing.
+    /// Any other value, which matches nothing.
     Unknown,
 }
 
-/// What a rule looks at: a request, with its resource in one of its versions.
+/// What a rule is matched against: a request, with its resource in one version.
 #[derive(Debug, Clone, Copy)]
 pub struct RuleTarget<'t> {
     /// The resource.
     pub resource: &'t GroupVersionResource<'t>,
     /// The subresource; empty for the object itself.
     pub subresource: &'t str,
-    /// The namespace; empty for cluster scope.
+    /// The namespace; empty for cluster-scoped objects.
     pub namespace: &'t str,
     /// The name.
     pub name: &'t str,
@@ -157,13 +156,14 @@ pub struct RuleTarget<'t> {
     pub operation: Operation,
 }
 
-/// Where Namespace objects come from: manifests, or the watch of a cluster.
+/// A source of Namespace objects: manifests, or the watch of a cluster.
 pub trait Namespaces: std::fmt::Debug + Send + Sync {
-    /// The Namespace object called `name`, if it is known.
+    /// Returns the Namespace object `name`, if it is known.
     fn namespace(&self, name: &str) -> Option<Arc<Document<'static>>>;
 
-    /// What holds for the Namespace called `name` where it is not known and `configured` holds for
-    /// others: nobody may take one to have no labels whose labels are merely not known.
+    /// Returns how to treat the Namespace `name` if it is not known. `configured` holds for
+    /// namespaces that do not exist; a namespace that may exist with labels that are not known must
+    /// not be treated as having none.
     fn missing(&self, _name: &str, configured: MissingNamespace) -> MissingNamespace {
         configured
     }
@@ -173,40 +173,40 @@ pub trait Namespaces: std::fmt::Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub struct FixedNamespaces {
     known: HashMap<String, Arc<Document<'static>>>,
-    /// Which others there are; `None`: any may be there.
+    /// The names of other Namespaces that exist but are not known; `None`: any may exist.
     left_out: Option<BTreeSet<String>>,
 }
 
-/// Namespaces, and others where one is not among them.
+/// Namespaces that take precedence over those of another source.
 #[derive(Debug)]
 pub(crate) struct LayeredNamespaces {
     pub(crate) over: FixedNamespaces,
     pub(crate) under: Arc<dyn Namespaces>,
 }
 
-/// `admission.missingNamespace`: what holds when a selector asks about a
-/// namespace that is not known.
+/// `admission.missingNamespace`: what happens when a selector needs labels of a namespace that is
+/// not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MissingNamespace {
-    /// An error, under the failure policy of the caller.
+    /// An error, to which the failure policy of the policy or webhook applies.
     #[default]
     Fail,
-    /// It is taken to have no label but its name.
+    /// The namespace is treated as having no label but that of its name.
     NameOnly,
 }
 
 // === impl MatchRule ===
 
 impl MatchRule {
-    /// Whether the rule speaks of `target`
-    /// (`apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`; the
-    /// names as in `…/policy/matching/matching.go`).
+    /// Whether the rule matches `target`
+    /// (`apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`; names as in
+    /// `…/policy/matching/matching.go`).
     #[must_use]
     pub fn matches(&self, target: RuleTarget<'_>) -> bool {
         self.matches_in_any_version(target) && contains(&self.api_versions, &target.resource.version)
     }
 
-    /// The same, whatever the version.
+    /// Like [`matches`](Self::matches), but ignores the version.
     pub(crate) fn matches_in_any_version(&self, target: RuleTarget<'_>) -> bool {
         self.operations.contains(target.operation)
             && contains(&self.api_groups, &target.resource.group)
@@ -224,10 +224,10 @@ fn contains(items: &[String], wanted: &str) -> bool {
     items.iter().any(|item| item == "*" || item == wanted)
 }
 
-/// Whether `pattern` covers a resource and its subresource. `*` after the
-/// slash stands for no subresource too.
+/// Whether `pattern` covers a resource and its subresource. `*` after the slash also covers the
+/// resource itself.
 fn covers(pattern: &str, resource: &str, subresource: &str) -> bool {
-    // Such patterns are short: a loop over their bytes is quicker than a search.
+    // Patterns are short: a loop over their bytes is faster than a search.
     let slash = pattern.bytes().position(|byte| byte == b'/');
     let (wanted, wanted_subresource) = slash
         .and_then(|slash| Some((pattern.get(..slash)?, pattern.get(slash + 1..)?)))
@@ -238,10 +238,10 @@ fn covers(pattern: &str, resource: &str, subresource: &str) -> bool {
 // === impl Operations ===
 
 impl Operations {
-    /// Every operation: `*`.
+    /// All operations: `*`.
     pub const ALL: Self = Self(0b1111);
 
-    /// The operations of a rule; what is no operation matches nothing.
+    /// Parses the operations of a rule; unknown names match nothing.
     #[must_use]
     pub fn of<T: AsRef<str>>(names: &[T]) -> Self {
         let bits = names.iter().map(|name| match name.as_ref() {
@@ -257,7 +257,7 @@ impl Operations {
         self.0 & Self::bit(operation) != 0
     }
 
-    /// Those of both.
+    /// The union of both sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -271,8 +271,8 @@ impl Operations {
 // === impl RuleTarget ===
 
 impl RuleTarget<'_> {
-    /// Whether the object lives in no namespace. A Namespace is given with its own name as
-    /// namespace, and lives in the cluster.
+    /// Whether the object is cluster-scoped. So is a Namespace, although its requests have its own
+    /// name as namespace.
     fn is_in_cluster(&self) -> bool {
         let resource = self.resource;
         self.namespace.is_empty()
@@ -307,7 +307,7 @@ impl From<&str> for RuleScope {
 // === impl FixedNamespaces ===
 
 impl FixedNamespaces {
-    /// These, by `metadata.name`; what has no name is left out.
+    /// Indexes Namespaces by `metadata.name`; those without a name are skipped.
     #[must_use]
     pub fn new(namespaces: impl IntoIterator<Item = Arc<Document<'static>>>) -> Self {
         let named = namespaces.into_iter().filter_map(|document| {
@@ -320,7 +320,7 @@ impl FixedNamespaces {
         }
     }
 
-    /// The same, where these others are there, too; `None`: any may be.
+    /// Sets which other Namespaces exist but are not known; `None`: any may.
     #[must_use]
     pub fn with_left_out(self, left_out: Option<BTreeSet<String>>) -> Self {
         Self { left_out, ..self }
@@ -355,13 +355,13 @@ impl Namespaces for LayeredNamespaces {
 /// Whether `selector` selects the request's namespace
 /// (`apiserver/pkg/admission/plugin/webhook/predicates/namespace/matcher.go`).
 ///
-/// Cluster-scoped objects always match. A Namespace that is being made or
-/// changed is judged by the labels that it is to have.
+/// Cluster-scoped objects always match. A Namespace that is created or updated is matched by its
+/// new labels.
 ///
 /// # Errors
 ///
-/// [`MatchError::UnknownNamespace`], unless the selector asks for the name alone or
-/// `missing` says otherwise.
+/// [`MatchError::UnknownNamespace`], unless the selector uses only the label of the name or
+/// `missing` allows to ignore it.
 pub fn selects_namespace(
     selector: &LabelSelector,
     request: &Request<'_>,
@@ -389,7 +389,7 @@ fn selects_by_name(
     namespaces: &dyn Namespaces,
     missing: MissingNamespace,
 ) -> Result<bool, MatchError> {
-    // Who deletes a collection of namespaces names none, and none has that label.
+    // A `deletecollection` of namespaces has no name, and so no name label.
     let is_named = !name.is_empty();
     if is_named && selector.keys().all(|key| key == NAME_LABEL) {
         return Ok(selector.matches(|_| Some(name)));
@@ -408,11 +408,11 @@ fn selects_by_name(
 
 // Labels of objects, for selectors.
 
-/// Whether `selector` selects the object that is to be or the one that is
+/// Whether `selector` selects the new or the old object
 /// (`apiserver/pkg/admission/plugin/webhook/predicates/object/matcher.go`).
 ///
-/// The empty selector selects everything, objects that cannot bear labels too;
-/// any other selects none of those.
+/// The empty selector selects everything, including objects that cannot have labels; any other
+/// selects none of those.
 #[must_use]
 pub fn selects_object(
     selector: &LabelSelector,
@@ -426,14 +426,13 @@ pub fn selects_object(
             .any(|object| can_bear_labels(object) && selector.matches(|key| label(object, key)))
 }
 
-/// Whether the object is one that can have labels.
+/// Whether the object has metadata, and so can have labels.
 fn can_bear_labels(object: Node<'_>) -> bool {
     object
         .get("metadata")
         .is_some_and(|metadata| metadata.kind() == Kind::Object)
 }
 
-/// The value of the label `key`.
 pub(crate) fn label<'o>(object: Node<'o>, key: &str) -> Option<Cow<'o, str>> {
     object.get("metadata")?.get("labels")?.get(key)?.as_str()
 }

@@ -1,7 +1,7 @@
-//! MutatingAdmissionPolicies: applies one policy to one object.
+//! MutatingAdmissionPolicies: how one policy changes one object.
 //!
-//! `apiserver/pkg/admission/plugin/policy/mutating/patch`: `json_patch.go` here,
-//! `smd.go` in [`super::apply`].
+//! Follows `apiserver/pkg/admission/plugin/policy/mutating/patch`: `json_patch.go` here, `smd.go`
+//! in [`super::apply`].
 
 mod dispatcher;
 
@@ -26,9 +26,9 @@ pub(crate) use dispatcher::MutationState;
 pub struct MutatingPolicy {
     /// When it applies.
     pub applicability: Applicability,
-    /// What its expressions may name, `spec.variables` among it.
+    /// The environment of its expressions, with `spec.variables`.
     pub environment: ExpressionEnvironment,
-    /// `spec.mutations`, one after another.
+    /// `spec.mutations`, in the order of application.
     pub mutations: Vec<Mutation>,
     /// `spec.reinvocationPolicy`.
     pub reinvocation: Reinvocation,
@@ -37,9 +37,10 @@ pub struct MutatingPolicy {
 /// One of `spec.mutations`.
 #[derive(Debug)]
 pub enum Mutation {
-    /// `patchType: JSONPatch`: a list of operations.
+    /// `patchType: JSONPatch`: an expression for a list of operations.
     JsonPatch(Expression),
-    /// `patchType: ApplyConfiguration`: the fields that the object is to have.
+    /// `patchType: ApplyConfiguration`: an expression for an object that is merged into the
+    /// request's.
     ApplyConfiguration(Expression),
 }
 
@@ -47,13 +48,13 @@ pub enum Mutation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MutationFault {
-    /// The expression gave no value.
+    /// The expression has no value.
     #[error("{0}")]
     Expression(String),
-    /// The value is no list of operations.
+    /// The value is not a list of operations.
     #[error("type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch")]
     NoPatch,
-    /// A value that cannot be JSON.
+    /// A value that JSON cannot represent.
     #[error("JSONPath valueExpression evaluated to a type that could not marshal to JSON: {0}")]
     NoJson(String),
     /// An operation does not apply to the object.
@@ -62,11 +63,11 @@ pub enum MutationFault {
     /// The configuration does not apply to the object.
     #[error(transparent)]
     Apply(#[from] apply::ApplyError),
-    /// The patch is larger or deeper than one may be.
+    /// The patch is too large or too deeply nested.
     #[error("the mutation cannot be read: {0}")]
     Unreadable(#[from] json::JsonError),
-    /// The object may not become what comes out, which refuses the request whatever the failure
-    /// policy.
+    /// The changed object exceeds a limit or cannot be decoded. Rejects the request whatever the
+    /// failure policy.
     #[error(transparent)]
     Unchanged(#[from] ChangeError),
 }
@@ -74,7 +75,7 @@ pub enum MutationFault {
 // === impl MutatingPolicy ===
 
 impl MutatingPolicy {
-    /// Whether the policy applies to the object as it is now.
+    /// Evaluates the match conditions for the object as changed so far.
     pub(crate) fn conditions<'g>(&'g self, inputs: &Inputs<'g>, deadline: Deadline<'g>) -> MatchConditions {
         let Applicability {
             match_conditions,
@@ -94,7 +95,8 @@ impl MutatingPolicy {
 // === impl Mutation ===
 
 impl Mutation {
-    /// The object after this mutation, the policy's at `index`; `None` if it stays as it is.
+    /// Returns the object after this mutation, which is at `index` in the policy; `None` if the
+    /// object does not change.
     pub(crate) fn apply<'g>(
         &'g self,
         index: usize,
@@ -123,7 +125,7 @@ impl Mutation {
     }
 }
 
-/// Applies the patch that an expression gave. One whose `test` fails changes nothing.
+/// Applies the patch that an expression computed. If a `test` operation fails, nothing changes.
 fn apply_patch(
     object: Node<'_>,
     value: &Value<'_>,
@@ -151,7 +153,7 @@ fn apply_patch(
     Ok((!changed.root().same(object)).then_some(changed))
 }
 
-/// Merges the configuration that an expression gave into the object.
+/// Merges the configuration that an expression computed into the object.
 fn apply_configuration(
     object: Node<'_>,
     value: &Value<'_>,
@@ -162,7 +164,7 @@ fn apply_configuration(
     Ok((!changed.root().same(object)).then_some(changed))
 }
 
-/// The patch as JSON text.
+/// Writes the patch as JSON.
 fn operations(value: &Value<'_>) -> Result<String, MutationFault> {
     let Value::List(list) = value else {
         return Err(MutationFault::NoPatch);
@@ -201,7 +203,7 @@ fn write_operation(out: &mut String, operation: &Map<'_>) -> Result<(), Mutation
         changes::write(out, &value).map_err(MutationFault::NoJson)?;
     }
     out.push('}');
-    // One path of a list of operations may be a megabyte, and the same in all of them.
+    // A long path may be shared by many operations, so the size is checked after each.
     changes::check(out).map_err(MutationFault::NoJson)
 }
 
@@ -210,7 +212,7 @@ mod tests {
     use super::*;
     use portcullis_cel::{Activation, Budget, Environment, Type, Version};
 
-    /// Its cost is that of a thousand small objects: the path is one value in all of them.
+    /// The CEL cost is that of a thousand small objects, because all share one string as path.
     #[test]
     fn a_path_that_is_in_every_operation_is_not_written_without_bound() {
         let environment = Environment::new(Version::NEWEST)

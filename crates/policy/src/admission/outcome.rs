@@ -9,61 +9,62 @@ use super::{Denial, GroupVersionResource, Request, StatusCause, StatusDetails};
 use crate::authorization::Shadow;
 use crate::model::{Attributes, Cause, CauseKind, PolicyResult, StatusReason};
 
-/// What a policy came to.
+/// The result of one policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PolicyEvaluation {
     /// Its kind.
     pub kind: CauseKind,
-    /// Its place among those of the kind.
+    /// Its index among the policies of its kind.
     pub place: usize,
     /// The worst result of its bindings and parameters.
     pub result: PolicyResult,
-    /// What its expressions cost, in the units of Kubernetes' CEL cost model.
+    /// The cost of its expressions, in the units of Kubernetes' CEL cost model.
     pub cost: u64,
 }
 
-/// What other authorizers may allow of a request that is refused: any of these, if they allow each of it.
+/// Grants for which a rejected request could pass: any of these groups, if other authorizers allow
+/// each of its checks.
 pub type MissingGrants = Vec<Vec<Attributes<'static>>>;
 
-/// The answer.
+/// The result of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
-    /// Why the request is refused; allowed if there is none.
+    /// Why the request is rejected; `None` if it is allowed.
     pub denial: Option<Denial>,
-    /// What to tell the user besides.
+    /// Warnings for the user.
     pub warnings: Warnings,
-    /// What to write into the audit log, by keys such as `policy/key`. The
-    /// first value of a key stays.
+    /// Audit annotations, with keys such as `policy/key`. The first value of a key is kept.
     pub audit_annotations: BTreeMap<String, String>,
-    /// The denials that AdmissionExceptions excused, each policy once.
+    /// The denials that AdmissionExceptions excused, each policy or webhook once.
     pub exceptions: Vec<ExcusedDenials>,
-    /// What to change, as a JSON Patch; empty if nothing.
+    /// The changes as a JSON Patch; empty if there are none.
     pub patch: String,
-    /// What refused the request.
+    /// The policy or webhook that rejected the request.
     pub cause: Option<Cause<'static>>,
-    /// The result of each policy that was considered.
+    /// The result of each policy that was evaluated.
     pub evaluations: Vec<PolicyEvaluation>,
-    /// What each webhook that was to be asked came to, in the order asked.
+    /// The result of each webhook that matched, in the order of the calls.
     pub webhooks: Vec<WebhookResult>,
-    /// What to ask webhooks in shadow mode, once the answer is on its way: they
-    /// decide nothing.
+    /// The calls of webhooks in shadow mode, to be made after the reply is sent: they decide
+    /// nothing.
     pub shadows: Vec<Call>,
-    /// What AuthorizationPolicies in Shadow with objectConditions would have decided.
+    /// What AuthorizationPolicies with `objectConditions` in mode Shadow would have decided.
     pub policy_shadows: Vec<Shadow>,
-    /// It is refused for want of a grant, which other authorizers may give: what to ask them.
+    /// If the request is rejected for lack of a grant: the checks to ask other authorizers.
     pub missing_grants: MissingGrants,
-    /// It is refused for a role that is not known, and that may be in a moment.
+    /// Whether the request is rejected because of an unknown role, whose creation may not have been
+    /// observed yet.
     pub awaits_role: bool,
 }
 
 // The warnings of a review.
 
-/// Texts for `Warning` headers, bounded as the API server bounds them
+/// Messages for `Warning` headers, bounded as by the API server
 /// (`apiserver/pkg/endpoints/filters/warning.go`).
 ///
-/// No text twice, none with control characters; once all together exceed
-/// [`Warnings::TOTAL`] characters, each is cut to [`Warnings::EACH`] and those
-/// past the bound are dropped.
+/// Repeated messages and messages with control characters are dropped. Once all together exceed
+/// [`Warnings::TOTAL`] characters, each is cut to [`Warnings::EACH`], and those past the limit are
+/// dropped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Warnings {
     texts: Vec<String>,
@@ -72,12 +73,12 @@ pub struct Warnings {
 }
 
 impl Warnings {
-    /// The most characters of all texts together.
+    /// The most characters of all messages together.
     pub const TOTAL: usize = 4096;
-    /// The most characters of each, once they exceed that.
+    /// The most characters of each message once [`TOTAL`](Self::TOTAL) is exceeded.
     pub const EACH: usize = 256;
 
-    /// Adds a text.
+    /// Adds a message.
     pub fn push(&mut self, text: &str) {
         if text.is_empty()
             || (self.is_truncating && self.characters >= Self::TOTAL)
@@ -96,12 +97,12 @@ impl Warnings {
         }
     }
 
-    /// The texts, in the order added.
+    /// The messages, in the order added.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.texts.iter().map(String::as_str)
     }
 
-    /// Whether there is none.
+    /// Whether there are no messages.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.texts.is_empty()
@@ -128,29 +129,29 @@ fn cut(text: &str) -> &str {
 /// The decision of one validation of a ValidatingAdmissionPolicy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValidationDecision {
-    /// It holds.
+    /// The validation holds.
     Admit,
-    /// It does not.
+    /// The validation fails.
     Deny {
-        /// What to tell the user.
+        /// The message for the user.
         message: String,
-        /// Why to say that the request is refused.
+        /// `reason`, for the status of the response.
         reason: StatusReason,
     },
-    /// It could not be evaluated, and the failure policy refuses the request.
+    /// It could not be evaluated, and the failure policy is Fail.
     Error {
-        /// Why.
+        /// The error.
         message: String,
     },
-    /// It could not be evaluated, and the failure policy lets that pass.
+    /// It could not be evaluated, and the failure policy is Ignore.
     Ignored {
-        /// Why.
+        /// The error.
         message: String,
     },
 }
 
 impl ValidationDecision {
-    /// Message and reason, if the request is to be refused.
+    /// Message and reason, if the request is to be rejected.
     pub(crate) fn failure(&self) -> Option<(&str, StatusReason)> {
         match self {
             Self::Admit | Self::Ignored { .. } => None,
@@ -166,7 +167,7 @@ impl ValidationDecision {
 // `apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`,
 // `apiserver/pkg/util/webhook/error.go`.
 
-/// A webhook that could not be asked or believed, and whose failurePolicy is Fail.
+/// The denial for a failed call of a webhook with `failurePolicy: Fail`.
 pub(crate) fn failed_call(webhook: &Webhook, why: &str) -> Denial {
     internal(format!("failed calling webhook \"{}\": {why}", webhook.name))
 }
@@ -191,7 +192,7 @@ pub(crate) fn no_dry_run(webhook: &Webhook) -> Denial {
     }
 }
 
-/// `NewForbidden`: conditions that could not be evaluated.
+/// `NewForbidden`.
 pub(crate) fn forbidden(request: &Request<'_>, why: &str) -> Denial {
     let resource = &request.request_resource;
     let qualified = match resource.group.as_ref() {
@@ -214,7 +215,7 @@ pub(crate) fn forbidden(request: &Request<'_>, why: &str) -> Denial {
     }
 }
 
-/// `NewNotFound`, of a namespace.
+/// `NewNotFound`, for a namespace.
 pub(crate) fn unknown_namespace(name: &str, message: String) -> Denial {
     Denial {
         message,
@@ -235,8 +236,8 @@ pub(crate) fn timeout() -> Denial {
     }
 }
 
-/// A webhook that was not asked, because it has too many calls already: an API server
-/// has no such limit; it would wait until the deadline.
+/// The denial for a webhook that was not called, because it has too many calls in flight. An API
+/// server has no such limit, and would wait until the deadline.
 pub(crate) fn not_made(webhook: &Webhook, why: &str) -> Denial {
     Denial {
         message: format!("Timeout: webhook \"{}\" was not called: {why}", webhook.name),
@@ -244,7 +245,7 @@ pub(crate) fn not_made(webhook: &Webhook, why: &str) -> Denial {
     }
 }
 
-/// A change that is not made, whatever the failure policies: `by` would have made it.
+/// The denial for a change by `by` that could not be made, whatever the failure policies.
 pub(crate) fn unchanged(by: &str, error: &ChangeError) -> Denial {
     Denial {
         message: format!("{by}: {error}"),
@@ -252,13 +253,13 @@ pub(crate) fn unchanged(by: &str, error: &ChangeError) -> Denial {
     }
 }
 
-/// The refusal of what was not evaluated to the end, whatever the failure policies.
+/// The denial for a review whose deadline passed, whatever the failure policies.
 pub(crate) fn too_late(request: &Request<'_>) -> Denial {
     let message = "the deadline passed before every policy was asked".to_owned();
     denial(request, message, StatusReason::Timeout)
 }
 
-/// A refusal that names the object, as `admission.NewForbidden` does.
+/// A denial that names the object, as `admission.NewForbidden` does.
 pub(crate) fn denial(request: &Request<'_>, message: String, reason: StatusReason) -> Denial {
     let GroupVersionResource { group, resource, .. } = &request.request_resource;
     Denial {

@@ -23,81 +23,83 @@ pub struct ParamKind {
 /// `paramRef`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParamRef {
-    /// Which objects.
+    /// The objects that are selected.
     pub target: ParamTarget,
-    /// The namespace of the objects; empty for that of the request.
+    /// `namespace`; empty for the namespace of the request.
     pub namespace: String,
-    /// What it means that there is none.
+    /// `parameterNotFoundAction`.
     pub not_found: NotFound,
 }
 
-/// Which objects a `paramRef` means.
+/// The objects that a `paramRef` selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParamTarget {
-    /// The one of this name.
+    /// The object of this name.
     Name(String),
-    /// All that have these labels; the policy runs once for each.
+    /// All objects with these labels; the policy is evaluated once for each.
     Selector(LabelSelector),
 }
 
 /// `parameterNotFoundAction`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NotFound {
-    /// The policy does not run.
+    /// The policy is not evaluated.
     Allow,
-    /// An error, under the failure policy.
+    /// An error, to which the failure policy applies.
     Deny,
 }
 
-/// What there is besides the objects of a set, and is not known.
+/// Objects that exist, or may exist, but are not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownObjects {
-    /// The kinds of parameters of which every object is known but for these, by namespace and
-    /// name. Of other kinds any object may be there.
+    /// By kind, the namespace and name of each object that is not known. Of a kind that is not
+    /// listed, any unknown object may exist.
     pub parameters: BTreeMap<ParamKind, BTreeSet<(String, String)>>,
-    /// The Namespaces that are not known; `None`: any may be there.
+    /// The Namespaces that are not known; `None`: any may exist.
     pub namespaces: Option<BTreeSet<String>>,
 }
 
-/// The parameter objects that are known, by kind, namespace and name.
+/// The known parameter objects, by kind, namespace and name.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
     kinds: HashMap<ParamKind, ParameterObjects>,
-    /// Which others there are; `None`: none.
+    /// Objects that are not known; `None`: there are none.
     unknown: Option<UnknownObjects>,
-    /// An object cannot be told by kind and name: it may be one of any list.
+    /// Whether an object has no kind or name, so that it might belong to any kind.
     has_nameless: bool,
 }
 
-/// What a policy runs with, once for each; without a parameter, `None`.
+/// The parameters for which a policy is evaluated, once for each; a policy without parameters has
+/// one `None`.
 pub(crate) type CollectedParameters = Cow<'static, [Option<Arc<Document<'static>>>]>;
 
 #[derive(Debug, Clone, Default)]
 struct ParameterObjects {
-    /// Objects of cluster-scoped kinds are in the namespace without name.
+    /// Cluster-scoped objects are under the empty namespace.
     namespaces: BTreeMap<String, BTreeMap<String, Arc<Document<'static>>>>,
 }
 
-/// Why there are no parameters to run with.
+/// Why the parameters cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParamFault {
-    /// `parameterNotFoundAction: Deny`, and there is none.
+    /// No parameter was found, and `parameterNotFoundAction` is Deny.
     #[error("no params found for policy binding with `Deny` parameterNotFoundAction")]
     NotFound,
-    /// The kind lives in namespaces, but neither the binding nor the request names one.
+    /// The kind is namespaced, but neither the binding nor the request has a namespace.
     #[error("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")]
     NoNamespace,
     /// The kind is cluster-scoped, but the binding names a namespace.
     #[error("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")]
     NamespaceOfClusterScoped,
-    /// Its objects are watched, and not all of them known yet.
+    /// Not all objects of the kind are known yet.
     #[error("paramKind kind `{0}` not yet synced to use for admission")]
     NotSynced(String),
-    /// Kubernetes has no such kind in this group, which is its own.
+    /// The group is one of Kubernetes' own and has no such kind.
     #[error("failed to find resource referenced by paramKind: '{0}'")]
     NotServed(String),
-    /// One of its objects that the binding may select was left out: it was too large, or there was no memory for it.
+    /// An object that the binding may select was left out: it was too large, or there was no memory
+    /// for it.
     #[error(
         "a param of kind `{0}` that the policy binding may select is not known: it, or all of its kind, exceeded a limit"
     )]
@@ -106,7 +108,7 @@ pub enum ParamFault {
 
 // === impl UnknownObjects ===
 
-/// No kind of parameters is known, and every Namespace.
+/// No kind of parameters is known completely, but every Namespace is.
 impl Default for UnknownObjects {
     fn default() -> Self {
         Self {
@@ -116,7 +118,7 @@ impl Default for UnknownObjects {
     }
 }
 
-/// Equal texts for equal objects.
+/// Equal values have equal representations.
 impl fmt::Display for UnknownObjects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {:?}", self.parameters, self.namespaces)
@@ -137,7 +139,7 @@ impl fmt::Display for ParamKind {
 }
 
 impl ParamKind {
-    /// Whether it is in one of Kubernetes' own groups, which has no such kind.
+    /// Whether the group is one of Kubernetes' own and has no such kind.
     fn is_unserved(&self) -> bool {
         let (group, version) = self
             .api_version
@@ -155,8 +157,8 @@ impl ParamKind {
 // === impl Parameters ===
 
 impl Parameters {
-    /// These objects. Of one that has no apiVersion, kind or name nobody can say which it
-    /// is, so that no list is complete. An object without namespace is cluster-scoped.
+    /// Indexes these objects. If one has no apiVersion, kind or name, no kind counts as completely
+    /// known. An object without a namespace is cluster-scoped.
     #[must_use]
     pub fn new(objects: impl IntoIterator<Item = Arc<Document<'static>>>) -> Self {
         let mut parameters = Self::default();
@@ -164,7 +166,7 @@ impl Parameters {
         parameters
     }
 
-    /// Adds these, each in place of one of the same kind, namespace and name.
+    /// Adds objects, replacing those of the same kind, namespace and name.
     pub(crate) fn extend(&mut self, objects: impl IntoIterator<Item = Arc<Document<'static>>>) {
         for document in objects {
             match identity(&document) {
@@ -174,14 +176,14 @@ impl Parameters {
         }
     }
 
-    /// The same, where there are these, too; `None`: no others.
+    /// Sets which objects exist but are not known; `None`: there are none.
     #[must_use]
     pub fn with_unknown(mut self, unknown: Option<UnknownObjects>) -> Self {
         self.unknown = unknown;
         self
     }
 
-    /// Which objects of `kind` there are besides those that are known; `None`: any may be there.
+    /// The objects of `kind` that are not known; `None`: any may exist.
     fn unknown(&self, kind: &ParamKind) -> Option<&BTreeSet<(String, String)>> {
         static NONE: BTreeSet<(String, String)> = BTreeSet::new();
         match &self.unknown {
@@ -191,13 +193,13 @@ impl Parameters {
         }
     }
 
-    /// Whether an object of `kind` is there, known or not.
+    /// Whether an object of `kind` exists, known or not.
     fn has_any(&self, kind: &ParamKind) -> bool {
         let is_unknown = |unknown: &BTreeSet<_>| !unknown.is_empty();
         self.kinds.contains_key(kind) || self.unknown(kind).is_some_and(is_unknown)
     }
 
-    /// Every object, and of which kinds there is no other, for tests.
+    /// Every object, and what is not known, for tests.
     pub(crate) fn contents(&self) -> Vec<String> {
         let mut told: Vec<String> = Vec::new();
         for (kind, objects) in &self.kinds {
@@ -219,22 +221,22 @@ impl Parameters {
             .insert(name, document);
     }
 
-    /// What a binding makes of them: the policy runs once for each, once
-    /// without any where it takes none, and not at all for an empty list.
-    /// `namespace` is that of the request.
+    /// Returns the parameters for a binding: the policy is evaluated once for each, once without a
+    /// parameter if it has none, and not at all if the list is empty. `namespace` is that of the
+    /// request.
     ///
     /// `CollectParams` of `apiserver/pkg/admission/plugin/policy/generic/policy_dispatcher.go`.
     ///
     /// # Errors
     ///
-    /// What the failure policy of the policy is to judge.
+    /// An error to which the failure policy of the policy applies.
     pub fn collect(
         &self,
         kind: Option<&ParamKind>,
         reference: Option<&ParamRef>,
         namespace: &str,
     ) -> Result<CollectedParameters, ParamFault> {
-        // A later version may have it: what is there is there.
+        // A newer Kubernetes may have the kind, so an existing object counts.
         if let Some(kind) = kind
             && !self.has_any(kind)
             && kind.is_unserved()
@@ -266,8 +268,8 @@ impl Parameters {
     }
 }
 
-/// The API server knows of each kind whether it lives in namespaces; here it does if one of its
-/// objects does.
+/// An API server knows whether a kind is namespaced; here it counts as namespaced if one of its
+/// objects is.
 fn is_namespaced(objects: Option<&ParameterObjects>, unknown: Option<&BTreeSet<(String, String)>>) -> bool {
     let known = objects.into_iter().flat_map(|objects| objects.namespaces.keys());
     let unknown = unknown.into_iter().flatten().map(|(namespace, _)| namespace);
@@ -277,7 +279,7 @@ fn is_namespaced(objects: Option<&ParameterObjects>, unknown: Option<&BTreeSet<(
 // === impl ParamRef ===
 
 impl ParamRef {
-    /// Where the objects are, for a request in the namespace `request`.
+    /// The namespace of the objects, for a request in the namespace `request`.
     fn namespace<'n>(&'n self, is_namespaced: bool, request: &'n str) -> Result<&'n str, ParamFault> {
         match (is_namespaced, self.namespace.as_str()) {
             (true, "") if request.is_empty() => Err(ParamFault::NoNamespace),
@@ -288,7 +290,7 @@ impl ParamRef {
         }
     }
 
-    /// Whether one of these may be meant, in `namespace`.
+    /// Whether one of these objects may be selected in `namespace`.
     fn may_mean(&self, objects: &BTreeSet<(String, String)>, namespace: &str) -> bool {
         objects.iter().any(|(of, called)| {
             let is_called = match &self.target {
@@ -300,7 +302,7 @@ impl ParamRef {
     }
 }
 
-/// Once without a parameter.
+/// One evaluation without a parameter.
 static WITHOUT: [Option<Arc<Document<'static>>>; 1] = [None];
 
 /// Kind, namespace and name.
@@ -310,7 +312,7 @@ fn identity(document: &Document<'_>) -> Option<(ParamKind, String, String)> {
         api_version: text("/apiVersion")?,
         kind: text("/kind")?,
     };
-    // One without namespace is cluster-scoped.
+    // An object without a namespace is cluster-scoped.
     let namespace = text("/metadata/namespace").unwrap_or_default();
     Some((kind, namespace, text("/metadata/name")?))
 }

@@ -1,8 +1,8 @@
-//! A review's request as the engine reads it, and what the API server asked its authorizers before it
-//! sent the request.
+//! The request of an AdmissionReview, and the authorization checks that the API server made before
+//! it sent the review.
 //!
-//! A review does not say by which verb the user came. So one review can have several questions behind
-//! it, of which the API server asked one:
+//! A review does not contain the verb of the user's request, so several checks are possible, of
+//! which the API server made one:
 //!
 //! | operation | verbs |
 //! |---|---|
@@ -11,20 +11,20 @@
 //! | DELETE | `delete`, or without a name `deletecollection` |
 //! | CONNECT | those of [`CONNECT_VERBS`] |
 //!
-//! An apply that creates an object is asked about as `patch` and as `create`; here it is a `create`.
-//! The selectors of a `deletecollection` are not part of a review: the question has none, which is
-//! wider than what was asked.
+//! For an apply that creates an object the API server checks `patch` and `create`; here it counts
+//! as `create`. A review does not contain the selectors of a `deletecollection`, so the check here
+//! has none and covers more than the one that the API server made.
 
 use std::borrow::Cow;
 
 use crate::model::{Attributes, ResourceAttributes, Target, User, groups};
 use portcullis_cel::json::Node;
 
-/// One admission question (`admission.Attributes` of
-/// `apiserver/pkg/admission/interfaces.go`), its text borrowed from the review.
+/// The request of one AdmissionReview (`admission.Attributes` of
+/// `apiserver/pkg/admission/interfaces.go`), which borrows its strings from the review.
 ///
-/// `object` and `old_object` are handles into the review: nothing of them is
-/// read until a policy looks.
+/// `object` and `old_object` refer to the JSON of the review and are read only as far as policies
+/// need.
 #[derive(Debug, Clone)]
 pub struct Request<'r> {
     /// Identifies the review, not the user's request; empty in `v1alpha1`.
@@ -35,45 +35,45 @@ pub struct Request<'r> {
     pub resource: GroupVersionResource<'r>,
     /// The subresource, such as `scale`; empty for the object itself.
     pub subresource: Cow<'r, str>,
-    /// The kind that the user asked for; another one where the API server converted.
+    /// The kind that the user requested; differs from `kind` if the API server converted the
+    /// object.
     pub request_kind: GroupVersionKind<'r>,
-    /// The resource that the user asked for.
+    /// The resource that the user requested.
     pub request_resource: GroupVersionResource<'r>,
-    /// The object's name; empty where the API server is to make one up.
+    /// The name of the object; empty if the API server generates it.
     pub name: Cow<'r, str>,
-    /// The namespace. For a Namespace it is its own name; for other
-    /// cluster-scoped objects it is empty.
+    /// The namespace: for a Namespace its own name, and empty for other cluster-scoped objects.
     pub namespace: Cow<'r, str>,
-    /// What is done.
+    /// The operation.
     pub operation: Operation,
-    /// Who does it.
+    /// The requester.
     pub user: User<'r>,
-    /// The object as it is to be; none for DELETE.
+    /// The new object; `None` for DELETE.
     pub object: Option<Node<'r>>,
-    /// The object as it is; for UPDATE and DELETE.
+    /// The existing object, for UPDATE and DELETE.
     pub old_object: Option<Node<'r>>,
     /// The options of the operation, such as `CreateOptions`.
     pub options: Option<Node<'r>>,
-    /// Whether nothing is to be stored.
+    /// Whether this is a dry run.
     pub dry_run: bool,
-    /// The question as it was written, for expressions that look at `request`.
+    /// The `request` of the review as JSON.
     pub written: Node<'r>,
 }
 
-/// What is done to the object.
+/// The operation on the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// It is made.
+    /// The object is created.
     Create,
-    /// It is changed, by PUT, PATCH or apply.
+    /// The object is changed, by PUT, PATCH or apply.
     Update,
-    /// It is deleted.
+    /// The object is deleted.
     Delete,
-    /// Something connects to it, such as `exec`.
+    /// A client connects to the object, for example for `exec`.
     Connect,
 }
 
-/// Names a kind of object.
+/// A kind with its group and version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct GroupVersionKind<'r> {
     /// The API group; empty for the core group.
@@ -84,7 +84,7 @@ pub struct GroupVersionKind<'r> {
     pub kind: Cow<'r, str>,
 }
 
-/// Names a resource.
+/// A resource with its group and version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct GroupVersionResource<'r> {
     /// The API group; empty for the core group.
@@ -95,9 +95,9 @@ pub struct GroupVersionResource<'r> {
     pub resource: Cow<'r, str>,
 }
 
-/// What somebody connects to, by the verbs that lead there: `get` and `create` by a websocket or by
-/// POST; through a proxy also the others (`ConnectMethods` of the storage of each). All are of the
-/// core group.
+/// The subresources for CONNECT, with the verbs that the API server may have checked: `get` and
+/// `create`, for a websocket or POST, and for proxies also the others (`ConnectMethods` of each
+/// storage). All are in the core group.
 pub const CONNECT_VERBS: [(&str, &str, &[&str]); 6] = [
     ("pods", "exec", &["get", "create"]),
     ("pods", "attach", &["get", "create"]),
@@ -112,8 +112,8 @@ const PROXY_VERBS: &[&str] = &["get", "create", "update", "patch", "delete"];
 // === impl Request ===
 
 impl Request<'_> {
-    /// The bytes of `text`, which holds parts of the objects, as they were received: what is
-    /// no UTF-8 is so again.
+    /// Returns the bytes of `text`, which contains parts of the objects, and restores what was not
+    /// valid UTF-8 in the review.
     #[must_use]
     pub fn restored(&self, text: String) -> Vec<u8> {
         match self.object.or(self.old_object).or(self.options) {
@@ -122,9 +122,8 @@ impl Request<'_> {
         }
     }
 
-    /// Whether it is about one of the objects that configure admission
-    /// themselves. Webhooks and policies never judge these, so that a bad one
-    /// can always be mended.
+    /// Whether the object configures admission. Webhooks and policies are not called for these
+    /// objects, so that a faulty one can always be repaired.
     ///
     /// `IsExemptAdmissionConfigurationResource` of
     /// `apiserver/pkg/admission/plugin/webhook/predicates/rules/rules.go`.
@@ -143,7 +142,7 @@ impl Request<'_> {
 // === impl Operation ===
 
 impl Operation {
-    /// The operation that a review spells so.
+    /// Parses the `operation` of a review or rule.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -155,7 +154,7 @@ impl Operation {
         }
     }
 
-    /// As reviews and rules spell it.
+    /// The value in reviews and rules.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -185,7 +184,7 @@ impl GroupVersionKind<'_> {
             )
     }
 
-    /// The same with text of its own.
+    /// Copies borrowed strings.
     #[must_use]
     pub fn into_owned(self) -> GroupVersionKind<'static> {
         GroupVersionKind {
@@ -199,9 +198,8 @@ impl GroupVersionKind<'_> {
 // === impl GroupVersionResource ===
 
 impl GroupVersionResource<'_> {
-    /// Whether the API server answers this resource from nothing that is
-    /// stored: reviews of tokens and of access. Policies never see them, and
-    /// webhooks not since Kubernetes 1.37
+    /// Whether objects of this resource are not stored: reviews of tokens and of access. Policies
+    /// never see them, and webhooks no longer since Kubernetes 1.37
     /// (`kubernetes/pkg/kubeapiserver/admission/exclusion/resources.go`).
     #[must_use]
     pub fn is_virtual(&self) -> bool {
@@ -220,7 +218,7 @@ impl GroupVersionResource<'_> {
         }
     }
 
-    /// Whether it is a policy or binding. Of policies only static ones see them
+    /// Whether this is a policy or binding, which only static policies see
     /// (`isExcludedFromAPIHooks` of `apiserver/pkg/admission/plugin/policy/generic/plugin.go`).
     #[must_use]
     pub fn is_policy(&self) -> bool {
@@ -234,7 +232,7 @@ impl GroupVersionResource<'_> {
             )
     }
 
-    /// The same with text of its own.
+    /// Copies borrowed strings.
     #[must_use]
     pub fn into_owned(self) -> GroupVersionResource<'static> {
         GroupVersionResource {
@@ -248,12 +246,13 @@ impl GroupVersionResource<'_> {
 // === impl Request ===
 
 impl Request<'_> {
-    /// The questions of which the API server asked one before it sent this request: at least one.
+    /// Returns the authorization checks of which the API server made one before it sent the review;
+    /// never empty.
     ///
-    /// They are about the resource that the user asked for, whatever the object was converted to.
+    /// They name the resource that the user requested, even if the API server converted the object.
     #[must_use]
     pub fn authorization_questions(&self) -> Vec<Attributes<'_>> {
-        // A name in the body is none in the path.
+        // In a create request, the name is in the body and not in the path.
         let is_nameless = self.operation == Operation::Create && self.subresource.is_empty();
         let name = if is_nameless { "" } else { self.name.as_ref() };
         let verbs = self.possible_verbs().iter();
@@ -272,7 +271,7 @@ impl Request<'_> {
         }
     }
 
-    /// The verbs by which somebody may connect to what it is about.
+    /// The verbs that the API server may have checked for this CONNECT.
     pub(crate) fn connect_verbs(&self) -> &'static [&'static str] {
         let resource = &self.request_resource;
         let is_this = |(name, subresource, _): &&(&str, &str, _)| {
@@ -282,7 +281,7 @@ impl Request<'_> {
         known.map_or(PROXY_VERBS, |(_, _, verbs)| verbs)
     }
 
-    /// The question whether the user may do this to the resource that they asked for, under this name.
+    /// Returns the check whether the user may `verb` the requested resource under this name.
     pub(crate) fn authorization_question<'r>(
         &'r self,
         verb: &'static str,
@@ -292,7 +291,7 @@ impl Request<'_> {
         let is_namespace = resource.group.is_empty() && resource.resource == "namespaces";
         let target = ResourceAttributes {
             verb: verb.into(),
-            // Of a Namespace, a path that names it is one within it.
+            // A request path that names a Namespace also counts as a path within it.
             namespace: if name.is_empty() && is_namespace {
                 "".into()
             } else {

@@ -1,6 +1,6 @@
-//! The options of a run, the context that its parts share, and the steps that are recorded of it.
+//! The options of a run of admission, the context that its parts share, and the steps of its trace.
 //!
-//! Recording does not change the run: a recorder only observes its steps.
+//! Recording does not influence the run: a recorder only observes its steps.
 
 use super::authorizer::{AccessChecker, AuthorizerVariables};
 use super::changes::{self, ChangeLimits, ObjectMemory};
@@ -17,17 +17,17 @@ use portcullis_cel::{Activation, EvalError, Program, Value};
 
 /// Observes each step of a run, in order.
 pub trait Recorder {
-    /// An expression is about to be evaluated; the next step has its result.
+    /// Called before an expression is evaluated. The next step has its result.
     fn begin(&self) {}
 
-    /// One step.
+    /// Called for each step.
     fn record(&self, step: TraceStep<'_>);
 }
 
 /// One step of a run.
 #[derive(Debug)]
 pub enum TraceStep<'s> {
-    /// A policy was considered.
+    /// A policy was matched against the request.
     Policy {
         /// Its kind.
         kind: CauseKind,
@@ -36,72 +36,74 @@ pub enum TraceStep<'s> {
         /// Whether it applies.
         finding: MatchFinding<'s>,
     },
-    /// A binding of that policy was considered.
+    /// A binding of that policy was matched against the request.
     Binding {
         /// Its name.
         name: &'s str,
         /// Whether it applies.
         finding: MatchFinding<'s>,
     },
-    /// The policy runs, bound by the binding, with this parameter if it takes one.
+    /// The policy is evaluated for one binding, and for one parameter if it has a `paramKind`.
     Run {
         /// The name of the policy.
         policy: &'s str,
         /// The name of the binding.
         binding: &'s str,
-        /// Namespace and name of the parameter; no namespace is empty.
+        /// Namespace and name of the parameter; the namespace is empty for cluster-scoped objects.
         parameter: Option<(String, String)>,
     },
-    /// A variable was needed and evaluated.
+    /// A variable was evaluated, because an expression used it.
     Variable {
         /// Its name.
         name: &'s str,
         /// Its expression, compiled.
         program: &'s Program,
-        /// What it came to.
+        /// Its value, or why it has none.
         result: Result<&'s Value<'s>, &'s EvalError>,
     },
     /// An expression was evaluated.
     Expression {
-        /// Which one.
+        /// Where in the policy it is.
         part: PolicyExpression<'s>,
-        /// As written.
+        /// Its text, as written.
         text: &'s str,
-        /// It, compiled.
+        /// Its compiled form.
         program: &'s Program,
-        /// What it came to.
+        /// Its value, or why it has none.
         result: Result<&'s Value<'s>, &'s EvalError>,
-        /// The part of the object that it selected last.
+        /// The field of the object that it selected last.
         read: LastRead<'s>,
-        /// What it cost, the variables that it needed first included.
+        /// Its CEL cost, including the variables that were evaluated for it.
         cost: u64,
     },
-    /// A binding acted on a validation of its policy, or on an error of the whole.
+    /// The result of one validation, or an error of the whole policy, and the actions of the
+    /// binding.
     Decided(BindingDecision<'s>),
     /// A mutation changed the object.
     Changed {
-        /// What changed, as a JSON Patch.
+        /// The difference as a JSON Patch.
         patch: String,
     },
-    /// Policies and webhooks that want to see what others changed after them run once more.
+    /// Policies and webhooks with `reinvocationPolicy: IfNeeded` run again, because the object
+    /// changed after them.
     Again,
-    /// A webhook was considered. Its match conditions follow, if it has any.
+    /// A webhook was matched against the request. Its match conditions follow, if it has any.
     Webhook {
-        /// Which.
+        /// The webhook.
         webhook: &'s Webhook,
         /// Whether it applies.
         finding: MatchFinding<'s>,
     },
-    /// That webhook is to be asked.
+    /// That webhook is to be called.
     Asked {
-        /// How.
+        /// The call.
         call: &'s Call,
-        /// Whether its answer is only compared, once the reply is on its way.
+        /// Whether its response is only compared, after the reply has been sent.
         is_shadow: bool,
     },
-    /// A webhook answered, or there is no answer. What it changed follows.
+    /// The result of a call: a response or a failure. The changes that the webhook made follow.
     Answered(&'s WebhookResult),
-    /// An AdmissionException was considered that names what denies the request.
+    /// An AdmissionException that names the denying policy or webhook was checked.
     Exception {
         /// Its name.
         name: &'s str,
@@ -110,23 +112,23 @@ pub enum TraceStep<'s> {
         /// Whether it excuses the denial, or why not.
         found: Result<(), NotExcused>,
     },
-    /// An initializer is to be passed.
+    /// An initializer has to be applied.
     Initializer {
         /// The name of its configuration.
         configuration: &'s str,
-        /// Its name, which is that of its policy.
+        /// The name of the initializer, which is also that of its MutatingAdmissionPolicy.
         name: &'s str,
-        /// Whether there is such a policy.
+        /// Whether that policy exists.
         is_there: bool,
     },
 }
 
-/// The part of the object that an expression selected last.
+/// The field of the object that an expression selected last.
 #[derive(Debug, Clone, Copy)]
 pub struct LastRead<'s>(pub(crate) &'s Activation<'s>);
 
 impl LastRead<'_> {
-    /// It, as a JSON Pointer; `None` where the expression selected nothing of the object. See
+    /// The field as a JSON Pointer; `None` if the expression selected nothing of the object. See
     /// [`Activation::last_read`].
     #[must_use]
     pub fn pointer(&self) -> Option<String> {
@@ -134,35 +136,35 @@ impl LastRead<'_> {
     }
 }
 
-/// What a ValidatingAdmissionPolicy says, and what its binding makes of it.
+/// One decision of a ValidatingAdmissionPolicy, and what its binding does with it.
 #[derive(Debug, Clone, Copy)]
 pub struct BindingDecision<'s> {
     /// The name of the policy.
     pub policy: &'s str,
-    /// The name of the binding; none for an error that concerns all of them.
+    /// The name of the binding; `None` for an error that concerns all bindings.
     pub binding: Option<&'s str>,
-    /// The place of the validation among those of the policy, unless it is an error that
-    /// concerns all of them.
+    /// The index of the validation in `spec.validations`; `None` for an error that concerns all
+    /// validations.
     pub index: Option<usize>,
-    /// What it says.
+    /// The decision.
     pub decision: &'s ValidationDecision,
-    /// What the binding does where that does not admit.
+    /// The `validationActions` of the binding, which take effect unless the decision admits.
     pub actions: &'s [ValidationAction],
-    /// What lets it pass nevertheless.
+    /// The exception that excuses the denial, if any.
     pub exception: Option<&'s Exception>,
 }
 
-/// Whether a policy or binding applies, or why not.
+/// Whether a policy, binding or webhook applies, or why not.
 #[derive(Debug)]
 pub enum MatchFinding<'s> {
-    /// It does.
+    /// It applies.
     Applies {
-        /// As which resource.
+        /// The resource by which it matched.
         resource: &'s GroupVersionResource<'s>,
     },
-    /// It does not.
+    /// It does not apply.
     Misses(Mismatch),
-    /// It cannot be said; the failure policy decides.
+    /// It could not be determined; the failure policy decides.
     Fails(String),
 }
 
@@ -175,7 +177,7 @@ pub enum PolicyExpression<'s> {
     ObjectCondition(&'s str),
     /// One of `validations`.
     Validation(usize),
-    /// The `messageExpression` of one of them.
+    /// The `messageExpression` of one of `validations`.
     Message(usize),
     /// The audit annotation of this key.
     Annotation(&'s str),
@@ -183,7 +185,7 @@ pub enum PolicyExpression<'s> {
     Mutation(usize),
 }
 
-/// A value as JSON; what is not JSON is named by its type, in angle brackets.
+/// A value as JSON. A value that JSON cannot represent is written as its type in angle brackets.
 #[must_use]
 pub fn to_json(value: &Value<'_>) -> String {
     let mut text = String::new();
@@ -197,39 +199,39 @@ pub fn to_json(value: &Value<'_>) -> String {
 /// How to run the policies.
 #[derive(Clone, Copy)]
 pub struct RunOptions<'r> {
-    /// Only the policy of this name; all if there is none.
+    /// Evaluates only the policy of this name; all if `None`.
     pub only: Option<&'r str>,
-    /// When to give up.
+    /// The deadline of the run.
     pub deadline: Deadline<'r>,
-    /// The instant for which it is decided.
+    /// The time as of which the request is decided.
     pub now: Time,
-    /// What answers the questions about access that expressions put.
+    /// Answers access checks of expressions.
     pub access: &'r dyn AccessChecker,
-    /// By which policies requests were allowed that are validated; `None`: nobody asks again.
+    /// For authorizing the request again at `/validate`, now that its object is known; `None`: it
+    /// is not authorized again.
     pub grants: Option<GrantReview<'r>>,
-    /// Who judges the gateway's own kinds, if anybody.
+    /// The validator of Portcullis' own kinds, if any.
     pub own_kinds: Option<&'r dyn OwnKindValidator>,
-    /// The object is there already, or only proposed: nobody knows who asks, nor what was there
-    /// before. Expressions that look at `request.userInfo`, `authorizer` or `oldObject` have no
-    /// value ([`EvalError::Unknown`]), and no exception with
-    /// subjects applies.
+    /// Set for an object that is stored already or only proposed, so that the requester and the
+    /// former object are not known. Expressions that use `request.userInfo`, `authorizer` or
+    /// `oldObject` have no value ([`EvalError::Unknown`]), and no exception with subjects applies.
     pub requester_unknown: bool,
-    /// The memory that changed objects take; as much as there is, if nobody says.
+    /// The memory budget of changed objects; `None`: unlimited.
     pub memory: Option<&'r dyn ObjectMemory>,
-    /// The recorder of each step.
+    /// Records each step.
     pub recorder: Option<&'r dyn Recorder>,
 }
 
-/// What decides whether a request of `/validate` may have been allowed.
+/// Decides at `/validate` whether the request, with its object, is authorized.
 #[derive(Debug, Clone, Copy)]
 pub struct GrantReview<'r> {
     /// The policies of the cluster.
     pub policies: &'r PolicySet,
-    /// Whether another authorizer was asked, and allows the request.
+    /// Whether another authorizer was asked and allows the request.
     pub is_allowed_elsewhere: bool,
 }
 
-/// What all parts of a run have in common.
+/// The request and options that all parts of a run share.
 #[derive(Clone, Copy)]
 pub(crate) struct RunContext<'c> {
     pub(crate) request: &'c Request<'c>,
@@ -238,12 +240,12 @@ pub(crate) struct RunContext<'c> {
 }
 
 impl<'c> RunContext<'c> {
-    /// What the object may become.
+    /// The limits for changes of the object.
     pub(crate) fn limits(&self) -> ChangeLimits<'c> {
         ChangeLimits::of(self.request, self.run.memory)
     }
 
-    /// The same, of which nothing is recorded.
+    /// The same context without a recorder.
     pub(crate) const fn unrecorded(self) -> Self {
         let run = RunOptions {
             recorder: None,
@@ -254,7 +256,7 @@ impl<'c> RunContext<'c> {
 }
 
 impl<'r> RunOptions<'r> {
-    /// Every policy as at `now`, without a deadline.
+    /// All policies as of `now`, without a deadline.
     #[must_use]
     pub const fn new(access: &'r dyn AccessChecker, now: Time) -> Self {
         Self {
@@ -270,7 +272,7 @@ impl<'r> RunOptions<'r> {
         }
     }
 
-    /// Records a step, if anybody wants a record.
+    /// Records a step, if there is a recorder.
     pub(crate) fn record<'s>(&self, step: impl FnOnce() -> TraceStep<'s>) {
         if let Some(recorder) = self.recorder {
             recorder.record(step());
@@ -280,28 +282,28 @@ impl<'r> RunOptions<'r> {
 
 // The phases of admission: validate and mutate.
 
-/// Which half of admission.
+/// The phase of admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Who may refuse: `/validate`.
+    /// `/validate`, in which requests may be rejected.
     Validate,
-    /// Who may change: `/mutate`.
+    /// `/mutate`, in which objects may be changed.
     Mutate,
 }
 
 impl Phase {
-    /// How many there are.
+    /// The number of phases.
     pub const COUNT: usize = 2;
-    /// Each once, in the order of [`index`](Self::index).
+    /// All phases, in the order of [`index`](Self::index).
     pub const ALL: [Self; Self::COUNT] = [Self::Validate, Self::Mutate];
 
-    /// The place among all.
+    /// The index in [`ALL`](Self::ALL).
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// As paths, metrics and logs spell it.
+    /// The name in paths, metrics and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -313,25 +315,25 @@ impl Phase {
 
 // Validation of the gateway's own kinds when they are created or updated.
 
-/// Knows what may be written of the gateway's own kinds.
+/// Validates writes of Portcullis' own kinds.
 pub trait OwnKindValidator: Sync {
-    /// What is wrong with the object of `request`, and with what it would grant; `None` where it is of
-    /// another kind, or nothing that is judged is done to it. Once the deadline of `run` has passed,
-    /// what is said means nothing.
+    /// Returns the errors of the object of `request` and of what it would grant; `None` if it is of
+    /// another kind, or the operation is not validated. The result is meaningless once the deadline
+    /// of `run` has passed.
     fn validate(&self, request: &Request<'_>, run: RunOptions<'_>) -> Option<ValidationReport>;
 }
 
 /// The errors and warnings that `check` would report for an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ValidationReport {
-    /// Why it cannot be used; empty where it can.
+    /// Errors in the object; empty if it is valid.
     pub faults: Vec<StatusCause>,
-    /// Why it may not be written though it could be used; empty where it may.
+    /// Why the object may not be written although it is valid; empty if it may.
     pub forbidden: Vec<String>,
-    /// What it probably is not meant to do.
+    /// Probable mistakes.
     pub warnings: Vec<String>,
-    /// It is refused for a role that is not known, and that may have been written a moment ago.
+    /// It is rejected because of an unknown role, whose creation may not have been observed yet.
     pub awaits_role: bool,
-    /// It is refused, because there is no memory to read it.
+    /// It is rejected because there is no memory to read it.
     pub lacks_memory: bool,
 }

@@ -24,7 +24,7 @@ use portcullis_cel::json::{Document, Node, ObjectWriter};
 
 const DEFINITION: &str = "CustomResourceDefinition";
 
-/// What manifests say about admission, for every cluster or for one. Cheap to clone.
+/// The admission objects of manifests, for every cluster or for one. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct AdmissionObjects {
     /// ValidatingAdmissionPolicies.
@@ -45,50 +45,50 @@ pub struct AdmissionObjects {
     pub exceptions: ExceptionObjects,
     /// Namespaces.
     pub namespaces: Vec<Arc<Document<'static>>>,
-    /// Objects of the kinds that policies take as parameters.
+    /// Objects of the kinds in `paramKind` of policies.
     pub parameters: Vec<Arc<Document<'static>>>,
-    /// What CustomResourceDefinitions besides the parameters say.
+    /// Resources from CustomResourceDefinitions that are not among the parameters.
     pub custom_resources: CustomResources,
-    /// What there is besides and is not known; `None`: nothing.
+    /// Objects that exist but are not known; `None`: none.
     pub unknown: Option<UnknownObjects>,
 }
 
-/// What holds besides the manifests.
+/// Settings from the configuration.
 #[derive(Debug, Clone)]
 pub struct AdmissionSettings {
-    /// What holds for namespaces that are not known.
+    /// How to treat namespaces that are not known.
     pub missing_namespace: MissingNamespace,
-    /// What an error outside any policy does, such as an initializer without policy.
+    /// The failure policy for errors outside policies, such as an initializer without a policy.
     pub failure_policy: FailurePolicy,
-    /// Whether `/validate` refuses what Denies and Limits refuse: for clusters whose API server asks no
-    /// authorization webhook.
+    /// Whether `/validate` enforces Denies and Limits of AuthorizationPolicies, for clusters whose
+    /// API server uses no authorization webhook.
     pub enforces_authorization: bool,
-    /// Which resources are the same.
+    /// Which resources are equivalent.
     pub equivalents: Arc<Equivalents>,
-    /// What expressions are compiled for that are read with a set in force.
+    /// The Kubernetes version for which expressions are compiled.
     pub cel_version: Version,
-    /// The webhooks that decide nothing, by their own name or as
-    /// `configuration/name`: what they would have said is only compared.
+    /// The webhooks in shadow mode, by name or as `configuration/name`: they decide nothing, and
+    /// their responses are only compared.
     pub shadow_webhooks: BTreeSet<String>,
 }
 
-/// The policies of every cluster.
+/// The admission sets of all clusters.
 #[derive(Debug, Clone)]
 pub struct AdmissionPolicies {
-    /// For clusters without manifests of their own.
+    /// The set of clusters without manifests of their own.
     pub shared: Arc<AdmissionSet>,
-    /// For clusters with some.
+    /// The sets of clusters with manifests of their own.
     pub clusters: BTreeMap<String, Arc<AdmissionSet>>,
 }
 
-/// All that admission decides by for one cluster.
+/// Everything that admission decisions of one cluster depend on.
 #[derive(Debug)]
 pub struct AdmissionSet {
     pub(crate) validating: Arc<BoundPolicies<ValidatingPolicy>>,
     pub(crate) mutating: Arc<BoundPolicies<MutatingPolicy>>,
     pub(crate) validating_webhooks: Arc<Webhooks>,
     pub(crate) mutating_webhooks: Arc<Webhooks>,
-    /// What the match conditions of webhooks may name.
+    /// The CEL environment of the match conditions of webhooks.
     pub(crate) webhook_environment: Arc<ExpressionEnvironment>,
     pub(crate) initializers: Arc<Initializers>,
     pub(crate) exceptions: Arc<Exceptions>,
@@ -103,7 +103,7 @@ pub struct AdmissionSet {
 // === impl AdmissionObjects ===
 
 impl AdmissionObjects {
-    /// Whether none of them decides anything.
+    /// Whether no policies, webhooks or exceptions are among them.
     fn has_no_policies(&self) -> bool {
         self.validating.is_empty()
             && self.validating_bindings.is_empty()
@@ -115,13 +115,13 @@ impl AdmissionObjects {
             && self.exceptions.is_empty()
     }
 
-    /// Whether there is none.
+    /// Whether there are no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.has_no_policies() && self.namespaces.is_empty() && self.parameters.is_empty()
     }
 
-    /// `known`, and the custom resources that are defined here.
+    /// Returns `known` with the custom resources that these objects define.
     fn equivalents(&self, known: &Arc<Equivalents>) -> Arc<Equivalents> {
         let written = self.parameters.iter().map(|document| document.root());
         let written = written.filter(|object| object.get("kind").is_some_and(|kind| kind.is_str(DEFINITION)));
@@ -160,19 +160,19 @@ impl Default for AdmissionSettings {
 // === impl AdmissionPolicies ===
 
 impl AdmissionPolicies {
-    /// The policies for requests of `cluster`.
+    /// The set for requests of `cluster`.
     #[must_use]
     pub fn for_cluster(&self, cluster: &str) -> &Arc<AdmissionSet> {
         self.clusters.get(cluster).unwrap_or(&self.shared)
     }
 
-    /// The policies that hold for every cluster, which no cluster wrote.
+    /// The set of clusters without manifests of their own.
     #[must_use]
     pub const fn shared(&self) -> &Arc<AdmissionSet> {
         &self.shared
     }
 
-    /// The same to change; none where others have it too.
+    /// The set for requests of `cluster`, mutably; `None` if it is shared with other owners.
     pub fn for_cluster_mut(&mut self, cluster: &str) -> Option<&mut AdmissionSet> {
         Arc::get_mut(self.clusters.get_mut(cluster).unwrap_or(&mut self.shared))
     }
@@ -181,8 +181,8 @@ impl AdmissionPolicies {
 // === impl AdmissionSet ===
 
 impl AdmissionSet {
-    /// Binds and indexes policies. Bindings of policies that are not there do
-    /// nothing, nor do policies without binding.
+    /// Binds and indexes policies. Bindings of unknown policies and policies without a binding have
+    /// no effect.
     #[must_use]
     pub fn new(objects: AdmissionObjects, settings: &AdmissionSettings) -> Self {
         let equivalents = objects.equivalents(&settings.equivalents);
@@ -218,8 +218,8 @@ impl AdmissionSet {
         }
     }
 
-    /// The set of one cluster, of what this set was made of and of its `own` objects; `objects`
-    /// are both. What its own objects do not touch exists once.
+    /// Returns the set of a cluster that has its `own` objects besides those of this set; `objects`
+    /// are all of them. Shares with this set what the cluster's own objects do not change.
     #[must_use]
     pub fn beside(
         &self,
@@ -248,7 +248,7 @@ impl AdmissionSet {
         }
     }
 
-    /// Adds Namespaces and parameters, each in place of one of the same name.
+    /// Adds Namespaces and parameters, replacing those of the same name.
     pub fn add(&mut self, namespaces: Vec<Arc<Document<'static>>>, parameters: Vec<Arc<Document<'static>>>) {
         let under = Arc::clone(&self.namespaces);
         self.namespaces = Arc::new(LayeredNamespaces {
@@ -258,7 +258,7 @@ impl AdmissionSet {
         self.parameters.extend(parameters);
     }
 
-    /// From now on this holds for namespaces that are not known.
+    /// Sets how to treat namespaces that are not known.
     pub const fn set_missing_namespace(&mut self, missing: MissingNamespace) {
         self.missing_namespace = missing;
     }
@@ -273,8 +273,7 @@ impl AdmissionSet {
             .is_some()
     }
 
-    /// When the bound policy called `policy` applies, by itself or, where that is named, by its
-    /// `binding`.
+    /// The constraints of the bound policy `policy`, or of its `binding` if one is given.
     #[must_use]
     pub fn constraints(&self, kind: CauseKind, policy: &str, binding: Option<&str>) -> Option<&Constraints> {
         let listed = match kind {
@@ -288,7 +287,8 @@ impl AdmissionSet {
         }
     }
 
-    /// Takes the webhooks out, those in shadow too, and names them as `configuration/webhook`.
+    /// Removes all webhooks, including those in shadow mode, and returns their names as
+    /// `configuration/webhook`.
     pub fn take_webhooks(&mut self) -> BTreeSet<String> {
         let none = || Arc::new(Webhooks::new(Vec::new(), &BTreeSet::new(), &self.equivalents));
         let taken = [
@@ -299,8 +299,8 @@ impl AdmissionSet {
         taken.iter().flat_map(ids).collect()
     }
 
-    /// Whether a bound ValidatingAdmissionPolicy may be about the creation of objects of
-    /// `resource`, in whatever group.
+    /// Whether a bound ValidatingAdmissionPolicy may apply to the creation of objects of
+    /// `resource`, in any group.
     #[must_use]
     pub fn may_judge_creation(&self, resource: &str) -> bool {
         let names = |rule: &MatchRule| {
@@ -315,7 +315,8 @@ impl AdmissionSet {
         })
     }
 
-    /// Whether a rule of a bound policy names `resource` of `group`, other than by `*`.
+    /// Whether a rule of a bound policy names `resource` of `group` without a wildcard for the
+    /// resource.
     #[must_use]
     pub fn names_resource(&self, group: &str, resource: &str) -> bool {
         let names = |rule: &MatchRule| {
@@ -331,8 +332,7 @@ impl AdmissionSet {
         policies.any(|policy| policy.constraints.rules.iter().any(names))
     }
 
-    /// The bound ValidatingAdmissionPolicies that judge nothing that is made, by name: their
-    /// rules are about changes, deletions and connections alone.
+    /// The names of the bound ValidatingAdmissionPolicies without a rule for CREATE.
     pub fn never_at_creation(&self) -> impl Iterator<Item = &str> {
         let policies = self.validating.applicabilities();
         let never = policies.filter(|policy| {
@@ -343,21 +343,20 @@ impl AdmissionSet {
         never.map(|policy| policy.name.as_str())
     }
 
-    /// Equal for sets that share all their policies, webhooks and exceptions, as long as one of
-    /// them is there.
+    /// An address that is equal for sets that share all their policies, webhooks and exceptions.
+    /// Only valid while one of the sets exists.
     #[must_use]
     pub fn policies_address(&self) -> usize {
         Arc::as_ptr(&self.validating).addr()
     }
 
-    /// What expressions are compiled for that are to join this set.
+    /// The Kubernetes version for which expressions of this set are compiled.
     #[must_use]
     pub fn cel_version(&self) -> Version {
         self.webhook_environment.version()
     }
 
-    /// Whether there is a policy, bound or not, or a webhook configuration of
-    /// this name for `phase`.
+    /// Whether a policy, bound or not, or a webhook configuration of this name exists for `phase`.
     #[must_use]
     pub fn has(&self, phase: Phase, name: &str) -> bool {
         match phase {
@@ -366,7 +365,7 @@ impl AdmissionSet {
         }
     }
 
-    /// The bound policies of `phase` with their bindings, in the order in which they are asked.
+    /// The bound policies of `phase` with their bindings, in the order of evaluation.
     #[must_use]
     pub fn policies(&self, phase: Phase) -> Vec<(&Applicability, &[Arc<PolicyBinding>])> {
         match phase {
@@ -375,8 +374,8 @@ impl AdmissionSet {
         }
     }
 
-    /// The `spec.validations` of the bound ValidatingAdmissionPolicy of this name; none if there
-    /// is none of this name.
+    /// The `spec.validations` of the bound ValidatingAdmissionPolicy of this name; empty if there
+    /// is no such policy.
     #[must_use]
     pub fn validations(&self, policy: &str) -> &[Validation] {
         self.validating
@@ -384,7 +383,7 @@ impl AdmissionSet {
             .map_or(&[], |policy| policy.validations.as_slice())
     }
 
-    /// The names of the policies of `phase` that have no binding, and so do nothing.
+    /// The names of the policies of `phase` without a binding, which have no effect.
     pub fn unbound_policies(&self, phase: Phase) -> impl Iterator<Item = &str> {
         let unbound = match phase {
             Phase::Mutate => self.mutating.unbound(),
@@ -393,13 +392,13 @@ impl AdmissionSet {
         unbound.iter().map(String::as_str)
     }
 
-    /// The AdmissionExceptions, those that have ended too.
+    /// The AdmissionExceptions, including expired ones.
     #[must_use]
     pub fn exceptions(&self) -> &[Arc<Exception>] {
         self.exceptions.all()
     }
 
-    /// The webhooks of `phase`, in the order in which they are asked.
+    /// The webhooks of `phase`, in the order of the calls.
     pub fn webhooks(&self, phase: Phase) -> impl Iterator<Item = &Arc<Webhook>> {
         match phase {
             Phase::Mutate => self.mutating_webhooks.iter(),
@@ -407,14 +406,14 @@ impl AdmissionSet {
         }
     }
 
-    /// The webhooks of both phases that decide nothing.
+    /// The webhooks of both phases in shadow mode.
     pub fn shadow_webhooks(&self) -> impl Iterator<Item = &Arc<Webhook>> {
         let all = [&self.mutating_webhooks, &self.validating_webhooks];
         all.into_iter().flat_map(|webhooks| webhooks.shadows())
     }
 
-    /// Whether there is a ValidatingAdmissionPolicy, bound or not, of this name, or
-    /// a validating webhook `configuration/webhook`.
+    /// Whether a ValidatingAdmissionPolicy of this name, bound or not, or a validating webhook
+    /// `configuration/webhook` exists.
     #[must_use]
     pub fn has_validating(&self, name: &str) -> bool {
         self.validating.has(name)
@@ -424,13 +423,13 @@ impl AdmissionSet {
                 .any(|webhook| webhook.id() == name)
     }
 
-    /// The name and end of each AdmissionException, past ends too.
+    /// The name and `notAfter` of each AdmissionException, including expired ones.
     pub fn exception_ends(&self) -> impl Iterator<Item = (&str, Time)> {
         let all = self.exceptions().iter();
         all.map(|exception| (exception.name.as_str(), exception.not_after))
     }
 
-    /// What it is made of, in words; for tests that compare sets.
+    /// The contents of the set as strings, for tests that compare sets.
     #[doc(hidden)]
     pub fn contents(&self, namespaces: &[&str]) -> Vec<String> {
         let mut told: Vec<String> = self.validating.names().map(str::to_owned).collect();
@@ -452,7 +451,7 @@ impl AdmissionSet {
         told
     }
 
-    /// The kinds of the parameters that bound policies take, with repetitions.
+    /// The `paramKind` of each bound policy that has one, with repetitions.
     pub fn param_kinds(&self) -> impl Iterator<Item = &ParamKind> {
         let validating = self.validating.applicabilities();
         let mutating = self.mutating.applicabilities();
@@ -478,7 +477,7 @@ impl AdmissionSet {
 
 // The namespace of the object, for expressions.
 
-/// The Namespace that a request is about.
+/// The Namespace of the object of a request.
 pub(crate) enum RequestNamespace {
     None,
     Known(Arc<Document<'static>>),
@@ -496,8 +495,8 @@ impl RequestNamespace {
 }
 
 impl AdmissionSet {
-    /// A Namespace is not in itself, although its request names it. One that is
-    /// not known matters only to expressions that look at it.
+    /// Returns the namespace of the request; none for a Namespace itself, although its request
+    /// names one. An unknown namespace is an error only for expressions that use it.
     pub(crate) fn namespace_of(&self, request: &Request<'_>) -> RequestNamespace {
         let kind = &request.request_kind;
         let is_namespace = kind.group.is_empty() && kind.version == "v1" && kind.kind == "Namespace";

@@ -1,7 +1,7 @@
-//! ValidatingAdmissionPolicies: evaluation for one request, binding and parameter.
+//! ValidatingAdmissionPolicies: how one policy is evaluated for one request, binding and parameter.
 //!
-//! Follows `apiserver/pkg/admission/plugin/policy/validating/validator.go`: messages,
-//! order and budgets are those of the API server.
+//! Follows `apiserver/pkg/admission/plugin/policy/validating/validator.go`, including messages,
+//! order and cost budgets.
 
 mod dispatcher;
 
@@ -18,7 +18,7 @@ use portcullis_cel::{Budget, EvalError, Value, cost};
 
 pub use super::outcome::ValidationDecision;
 
-/// The longest text that a message expression may give, in bytes.
+/// The longest message of a message expression, in bytes.
 const MESSAGE_BYTES: usize = 5 * 1024;
 
 /// `ValidatingAdmissionPolicy` (`api/admissionregistration/v1/types.go`).
@@ -26,7 +26,7 @@ const MESSAGE_BYTES: usize = 5 * 1024;
 pub struct ValidatingPolicy {
     /// When it applies.
     pub applicability: Applicability,
-    /// What its expressions may name, `spec.variables` among it.
+    /// The environment of its expressions, with `spec.variables`.
     pub environment: ExpressionEnvironment,
     /// `spec.validations`: all must hold.
     pub validations: Vec<Validation>,
@@ -37,58 +37,58 @@ pub struct ValidatingPolicy {
 /// One of `spec.validations`.
 #[derive(Debug)]
 pub struct Validation {
-    /// Of type bool.
+    /// `expression`, of type bool.
     pub expression: Expression,
-    /// What to tell the user; may be empty.
+    /// `message`; may be empty.
     pub message: String,
-    /// Computes what to tell the user.
+    /// `messageExpression`.
     pub message_expression: Option<Expression>,
-    /// Why to say that the request is refused.
+    /// `reason`, for the status of the response.
     pub reason: StatusReason,
 }
 
 /// One of `spec.auditAnnotations`.
 #[derive(Debug)]
 pub struct AuditAnnotation {
-    /// The key, under the policy's name.
+    /// The key, which is prefixed by the name of the policy.
     pub key: String,
-    /// Of type string or null; null and blank text write nothing.
+    /// `valueExpression`, of type string or null; null and blank strings write no annotation.
     pub value: Expression,
 }
 
-/// What a policy says of a request, with one binding and parameter.
+/// The result of a policy for one request, binding and parameter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ValidationResult {
-    /// For each validation; one alone for an error that concerns all.
+    /// The decision of each validation; a single one for an error of the whole policy.
     pub decisions: Vec<ValidationDecision>,
-    /// For each audit annotation.
+    /// The audit annotations.
     pub annotations: Vec<Annotation>,
 }
 
-/// One audit annotation, evaluated.
+/// An evaluated audit annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
-    /// Its key, under the policy's name.
+    /// The key, which is prefixed by the name of the policy.
     pub key: String,
-    /// What is written.
+    /// The value.
     pub value: AnnotationValue,
 }
 
-/// What is written for an audit annotation.
+/// The value of an audit annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnnotationValue {
-    /// This.
+    /// This value is written.
     Publish(String),
-    /// Nothing.
+    /// Nothing is written.
     Exclude,
-    /// The expression failed, and the failure policy refuses the request.
+    /// The expression failed, and the failure policy is Fail.
     Error(String),
 }
 
 // === impl ValidatingPolicy ===
 
 impl ValidatingPolicy {
-    /// Runs the policy for one binding and parameter. Its match conditions see
+    /// Evaluates the policy for one binding and parameter. Its match conditions see
     /// `condition_view` as `request`, and no namespace.
     pub(crate) fn validate<'g>(
         &'g self,
@@ -143,7 +143,7 @@ impl ValidatingPolicy {
         }
     }
 
-    /// What the message expressions give; nothing if there are none.
+    /// The results of the message expressions; empty if there are none.
     fn messages<'g>(
         &'g self,
         inputs: &Inputs<'g>,
@@ -203,7 +203,7 @@ impl ValidationResult {
 
 // === decisions ===
 
-/// What a validation says about itself.
+/// The constant parts of a validation.
 #[derive(Debug, Clone, Copy)]
 pub struct PolicyTexts<'t> {
     /// Its expression.
@@ -214,9 +214,8 @@ pub struct PolicyTexts<'t> {
     pub reason: StatusReason,
 }
 
-/// Judges one validation by the results of its expression and of its message
-/// expression. An error for all message expressions together is one of each
-/// validation, of those that hold too.
+/// Decides one validation by the results of its expression and its message expression. An error of
+/// all message expressions together counts for every validation, even if its expression is true.
 #[must_use]
 pub fn decide(
     texts: PolicyTexts<'_>,
@@ -258,7 +257,7 @@ impl PolicyTexts<'_> {
     }
 }
 
-/// Judges the value of an audit annotation.
+/// Converts the result of an audit annotation's expression.
 #[must_use]
 pub fn annotate(expression: &str, value: &ExpressionResult<'_>, policy: FailurePolicy) -> AnnotationValue {
     match value {
@@ -287,20 +286,20 @@ fn error(policy: FailurePolicy, message: String) -> ValidationDecision {
 
 // Audit annotations of validating policies.
 
-/// Under which the failures of bindings with the action Audit stand.
+/// The annotation key for failures of bindings with the action Audit.
 const FAILURES: &str = "validation.policy.admission.k8s.io/validation_failure";
-/// The most failures that are written.
+/// The most failures in that annotation.
 const MAX_FAILURES: usize = 50;
 /// The longest value of an annotation, in bytes.
 const MAX_VALUE_BYTES: usize = 10 * 1024;
 
-/// Under which the number of annotations stands that are left out.
+/// The annotation key for the number of annotations that are left out.
 const LEFT_OUT: &str = "left-out-annotations.portcullis.dev";
 
-/// What the annotations of all policies may come to for one request.
+/// The room for the annotations of all policies in one review.
 #[derive(Debug)]
 pub(crate) struct AnnotationRoom {
-    /// In bytes.
+    /// The remaining bytes.
     left: usize,
     left_out: usize,
 }
@@ -309,7 +308,7 @@ pub(crate) struct AnnotationRoom {
 #[derive(Debug, Default)]
 pub(crate) struct PolicyAnnotations(Vec<(String, Vec<String>)>);
 
-/// The failures that bindings want audited, as a JSON list.
+/// The failures of bindings with the action Audit, as a JSON list.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     json: String,
@@ -335,7 +334,7 @@ impl AnnotationRoom {
         left.is_some()
     }
 
-    /// Says how many are left out, if any.
+    /// Adds an annotation with the number of left out annotations, if any.
     pub(crate) fn publish(&self, annotations: &mut BTreeMap<String, String>) {
         if self.left_out > 0 {
             annotations.insert(LEFT_OUT.to_owned(), self.left_out.to_string());
@@ -346,7 +345,7 @@ impl AnnotationRoom {
 // === impl PolicyAnnotations ===
 
 impl PolicyAnnotations {
-    /// Takes what is to be published, while there is `room`; gives back what failed.
+    /// Collects annotations while there is `room`, and returns the errors.
     pub(crate) fn take(&mut self, annotations: &[Annotation], room: &mut AnnotationRoom) -> Vec<String> {
         let mut failures = Vec::new();
         for Annotation { key, value } in annotations {
@@ -370,7 +369,7 @@ impl PolicyAnnotations {
         }
     }
 
-    /// Adds them under the policy's name; several values of a key in one.
+    /// Adds the annotations under the name of the policy; several values of one key are joined.
     pub(crate) fn publish(self, policy: &str, annotations: &mut BTreeMap<String, String>) {
         for (key, values) in self.0 {
             annotations

@@ -1,11 +1,11 @@
 //! The CEL variables of admission expressions, for one policy and one request.
 //!
 //! ```text
-//! object, oldObject ── handles into the review's text ──┐
-//! request ─────────── a view of the Request ────────────┼─▶ Activation ─▶ expressions
-//! params, namespaceObject ── handles into manifests ────┘
-//! authorizer ──────── the cluster's own policies ────────┘
-//! variables.NAME ──── programs, evaluated when first named
+//! object, oldObject ─────── nodes of the review's JSON ──┐
+//! request ───────────────── a view of the Request ───────┼─▶ Activation ─▶ expressions
+//! params, namespaceObject ─ nodes of manifests ──────────┤
+//! authorizer ────────────── the cluster's own policies ──┘
+//! variables.NAME ────────── programs, evaluated when first named
 //! ```
 
 use std::borrow::Cow;
@@ -20,8 +20,8 @@ use crate::model::{Deadline, User};
 use portcullis_cel::json::Node;
 use portcullis_cel::{Activation, Budget, EvalError, Map, Object, Program, Value, cost};
 
-/// The variable `request`: an AdmissionRequest as the API server shows it to
-/// expressions. What is empty and optional is absent.
+/// The variable `request`: the AdmissionRequest as the API server presents it to expressions. Empty
+/// optional fields are absent.
 ///
 /// `CreateAdmissionRequest` of `apiserver/pkg/admission/plugin/cel/condition.go`.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct UserView<'r> {
 #[derive(Debug)]
 struct ExtraView<'r>(&'r User<'r>);
 
-/// The values that are the same for all expressions of one run of a policy.
+/// The values that all expressions of one evaluation of a policy share.
 #[derive(Clone, Copy)]
 pub(crate) struct Inputs<'g> {
     pub(crate) object: Option<Node<'g>>,
@@ -53,26 +53,26 @@ pub(crate) struct Inputs<'g> {
     pub(crate) namespace: NamespaceObject<'g>,
     pub(crate) access: &'g AuthorizerVariables<'g>,
     pub(crate) recorder: Option<&'g dyn Recorder>,
-    /// What expressions cost is added to it.
+    /// The cost of expressions is added to this counter.
     pub(crate) spent: &'g Cell<u64>,
 }
 
 /// The variable `namespaceObject`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum NamespaceObject<'g> {
-    /// `null`: the object lives in no namespace.
+    /// `null`: the object is cluster-scoped.
     Null,
-    /// It is known.
+    /// The known Namespace.
     Known(Node<'g>),
-    /// It is not: looking at it is an error.
+    /// The Namespace is not known: using it is an error.
     Unknown,
 }
 
 // === impl Inputs ===
 
 impl<'g> Inputs<'g> {
-    /// What evaluates a set of expressions. Each set has variables of its own,
-    /// as upstream, and pays for those that it names.
+    /// Returns an evaluator for a set of expressions. As in Kubernetes, each set evaluates the
+    /// variables that it uses itself, and their cost counts for the set.
     pub(crate) fn sequence(&self, environment: &'g ExpressionEnvironment) -> Sequence<'g> {
         Sequence::new(
             self.activation(environment),
@@ -89,7 +89,7 @@ impl<'g> Inputs<'g> {
             NamespaceObject::Known(object) => Some(Value::json(object)),
             NamespaceObject::Unknown => None,
         };
-        // In the order of their slots.
+        // Variables are pushed in the order of their slots.
         let mut activation = Activation::with_room(environment.cel());
         activation.push(node(self.object));
         activation.push(node(self.old_object));
@@ -116,23 +116,23 @@ impl<'g> Inputs<'g> {
 // === impl RequestView ===
 
 impl<'r> RequestView<'r> {
-    /// `resource` is the one that expressions see as `request.resource`.
+    /// The view for validations and mutations: resource and kind as matched.
     pub(crate) fn new(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
         Self::with_resource(request, matched.resource(), matched.kind())
     }
 
-    /// As match conditions see it: the resource asked for, in the kind matched.
+    /// The view for match conditions: the requested resource, and the kind as matched.
     pub(crate) fn for_conditions(request: &'r Request<'r>, matched: &'r MatchedResource<'r>) -> Self {
         Self::with_resource(request, &request.request_resource, matched.kind())
     }
 
-    /// The same, where nobody knows the user.
+    /// Sets whether the requester is unknown.
     pub(crate) fn with_unknown_requester(mut self, requester_unknown: bool) -> Self {
         self.requester_unknown = requester_unknown;
         self
     }
 
-    /// As the API server sent the request.
+    /// The view with resource and kind as the API server sent them.
     pub(crate) const fn as_sent(request: &'r Request<'r>) -> Self {
         Self::with_resource(request, &request.resource, &request.kind)
     }
@@ -267,7 +267,7 @@ impl Object for ExtraView<'_> {
     }
 }
 
-/// The text, unless it is empty, which is absent.
+/// The string; `None` if it is empty.
 pub(crate) fn optional(text: &str) -> Option<Value<'_>> {
     (!text.is_empty()).then(|| Value::str(text))
 }
@@ -278,32 +278,32 @@ fn list<'v>(items: &'v [Cow<'v, str>]) -> Value<'v> {
 
 // Evaluates a sequence of expressions with a shared cost budget.
 
-/// What became of one expression.
+/// The result of one expression.
 #[derive(Debug, Clone)]
 pub enum ExpressionResult<'a> {
-    /// There is none.
+    /// There is no expression.
     Absent,
     /// Its value.
     Value(Value<'a>),
-    /// Why it has none.
+    /// Why it has no value.
     Failed(String),
 }
 
-/// Expressions that share their variables.
+/// Evaluates expressions that share their variables.
 pub(crate) struct Sequence<'a> {
     activation: Activation<'a>,
     environment: &'a ExpressionEnvironment,
     recorder: Option<&'a dyn Recorder>,
-    /// What they have cost, with others.
+    /// The cost of these and other expressions.
     spent: &'a Cell<u64>,
-    /// The variables that were passed to the recorder.
+    /// The slots of the variables that were passed to the recorder.
     recorded: Vec<usize>,
 }
 
 // === impl ExpressionResult ===
 
 impl ExpressionResult<'_> {
-    /// The value, if it is text.
+    /// The value, if it is a string.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {
@@ -331,11 +331,11 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Evaluates each, in order.
+    /// Evaluates the expressions in order.
     ///
     /// # Errors
     ///
-    /// The budget is exhausted: then none of them has a result.
+    /// The budget is exhausted; then no expression has a result.
     pub(crate) fn run(
         mut self,
         expressions: impl Iterator<Item = (PolicyExpression<'a>, Option<&'a Expression>)>,
@@ -360,7 +360,7 @@ impl<'a> Sequence<'a> {
         self.program(part, expression.text(), expression.program(), budget)
     }
 
-    /// The same of the expression `text`, of which `program` was made.
+    /// Evaluates `program`, which was compiled from `text`.
     pub(crate) fn program(
         &mut self,
         part: PolicyExpression<'a>,
@@ -413,22 +413,23 @@ impl<'a> Sequence<'a> {
     }
 }
 
-// Match conditions of policies and webhooks, as
-// `apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go` has them.
+// Match conditions of policies and webhooks
+// (`apiserver/pkg/admission/plugin/webhook/matchconditions/matcher.go`).
 
-/// The result of all match conditions together: a false one decides, otherwise one that failed.
+/// The result of all match conditions together: a false condition takes precedence over a failed
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MatchConditions {
-    /// All hold.
+    /// All conditions are true.
     Match,
-    /// One does not, or one failed and the failure policy lets that pass.
+    /// A condition is false, which is named, or one failed and the failure policy is Ignore.
     NoMatch(Option<String>),
-    /// One failed, none is false, and the failure policy refuses the request.
+    /// A condition failed, none is false, and the failure policy is Fail.
     Error(String),
 }
 
 impl MatchConditions {
-    /// Evaluates all `conditions` out of their own budget.
+    /// Evaluates all `conditions` with a cost budget of their own.
     pub(crate) fn evaluate<'g>(
         conditions: &'g [CompiledMatchCondition],
         policy: FailurePolicy,
@@ -455,7 +456,7 @@ impl MatchConditions {
         }
     }
 
-    /// The result of conditions, each with its name.
+    /// Combines the results of named conditions.
     pub fn combine<'c, 'v: 'c>(
         results: impl IntoIterator<Item = (&'c str, &'c ExpressionResult<'v>)>,
         policy: FailurePolicy,
@@ -464,7 +465,7 @@ impl MatchConditions {
         for (name, result) in results {
             match result {
                 ExpressionResult::Value(Value::Bool(false)) => return Self::NoMatch(Some(name.to_owned())),
-                // As `utilerrors.NewAggregate`, the same text once.
+                // Like `utilerrors.NewAggregate`, which drops repeated messages.
                 ExpressionResult::Failed(failure) if !failures.contains(&failure.as_str()) => {
                     failures.push(failure)
                 }

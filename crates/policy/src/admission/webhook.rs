@@ -1,10 +1,10 @@
-//! Webhooks behind the gateway: their configuration, calls and answers, as data.
+//! Webhooks behind the gateway: their configurations, calls and responses, as data.
 //!
-//! The engine never makes a call. The caller of a run makes the calls ([`Call`]) and
-//! passes the answers ([`WebhookAnswer`]) to it: the server over the network, tests and
-//! the command line from files.
+//! The engine never makes a call itself. The caller of a run makes the calls ([`Call`]) and passes
+//! the results ([`WebhookAnswer`]) to it: the server over the network, tests and the command line
+//! from files.
 //!
-//! Facts: `api/admissionregistration/v1/types.go`;
+//! Follows `api/admissionregistration/v1/types.go` and
 //! `apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,11 +18,11 @@ use super::{CompiledMatchCondition, Denial, FailurePolicy, GroupVersionKind, Gro
 /// A ValidatingWebhookConfiguration or MutatingWebhookConfiguration.
 #[derive(Debug)]
 pub struct WebhookConfiguration {
-    /// `metadata.name`, by whose bytes configurations are ordered.
+    /// `metadata.name`. Configurations are ordered by its bytes.
     pub name: String,
-    /// Whether it comes from a file under a name with
-    /// [`STATIC_SUFFIX`](super::STATIC_SUFFIX): its webhooks go before others, and see what
-    /// configures admission too, which others never do.
+    /// Whether it comes from a file and its name ends in [`STATIC_SUFFIX`](super::STATIC_SUFFIX).
+    /// The webhooks of static configurations are called before others, and also for objects that
+    /// configure admission, for which other webhooks are never called.
     pub is_static: bool,
     /// Its webhooks, in the order written.
     pub webhooks: Vec<Arc<Webhook>>,
@@ -35,37 +35,37 @@ pub struct Webhook {
     pub configuration: String,
     /// `name`.
     pub name: String,
-    /// Where it is.
+    /// `clientConfig`.
     pub client: ClientConfig,
     /// `rules`, `matchPolicy`, `namespaceSelector`, `objectSelector`.
     pub constraints: Constraints,
     /// `matchConditions`: all must hold.
     pub match_conditions: Vec<CompiledMatchCondition>,
-    /// `failurePolicy`: what becomes of a request that it could not be asked about.
+    /// `failurePolicy`: whether the request is rejected if the call fails.
     pub failure_policy: FailurePolicy,
-    /// `timeoutSeconds`: how long it may take, within the caller's own deadline.
+    /// `timeoutSeconds`: the timeout of a call, within the deadline of the caller.
     pub timeout: Duration,
     /// `sideEffects`.
     pub side_effects: Option<SideEffects>,
-    /// The first of `admissionReviewVersions` that is spoken here; none if none is.
+    /// The first of `admissionReviewVersions` that is supported; `None` if none is.
     pub version: Option<ReviewVersion>,
-    /// `reinvocationPolicy`; of a mutating webhook alone.
+    /// `reinvocationPolicy`, which only mutating webhooks have.
     pub reinvocation: Reinvocation,
 }
 
-/// `clientConfig`.
+/// How to reach a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// Whom to call.
+    /// The address of the webhook.
     pub target: WebhookTarget,
-    /// `caBundle`: PEM; empty if there is none.
+    /// `caBundle`, in PEM; empty if absent.
     pub ca_bundle: Vec<u8>,
 }
 
-/// Whom to call.
+/// The address of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WebhookTarget {
-    /// `url`, of the scheme https.
+    /// `url`, with the scheme https.
     Url(String),
     /// `service`.
     Service {
@@ -73,9 +73,9 @@ pub enum WebhookTarget {
         namespace: String,
         /// Its name.
         name: String,
-        /// Its port; 443 unless written.
+        /// Its port; 443 by default.
         port: u16,
-        /// The path of the URL, with its first slash; `/` unless written.
+        /// The path of the URL, with the leading slash; `/` by default.
         path: String,
     },
 }
@@ -83,123 +83,120 @@ pub enum WebhookTarget {
 /// `SideEffectClass`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SideEffects {
-    /// None at all.
+    /// No side effects.
     None,
-    /// None on requests with `dryRun`.
+    /// No side effects for requests with `dryRun`.
     NoneOnDryRun,
-    /// Some; only of v1beta1.
+    /// Side effects; only allowed in v1beta1.
     Some,
-    /// Nobody said; only of v1beta1.
+    /// Not known; only allowed in v1beta1.
     Unknown,
 }
 
-/// The versions of `admission.k8s.io` in which reviews are asked and answered.
+/// The supported versions of AdmissionReview.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReviewVersion {
     /// `admission.k8s.io/v1`.
     V1,
-    /// `admission.k8s.io/v1beta1`: on the wire as v1.
+    /// `admission.k8s.io/v1beta1`, encoded as v1.
     V1beta1,
-    /// `admission.k8s.io/v1alpha1`: `spec` and `status`, without uid, patch, warnings.
+    /// `admission.k8s.io/v1alpha1`: has `spec` and `status`, but neither uid, patch nor warnings.
     V1alpha1,
 }
 
-/// A question for one webhook. What it says besides the request that the run is about.
+/// A call of one webhook: everything that the run's own request does not say.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// Whom to ask.
+    /// The webhook to call.
     pub webhook: Arc<Webhook>,
-    /// In which version of the review.
+    /// The version of the AdmissionReview.
     pub version: ReviewVersion,
-    /// The kind that its rules match, in which the object is given.
+    /// The kind by which its rules matched. The object is of this kind.
     pub kind: GroupVersionKind<'static>,
-    /// The resource that its rules match.
+    /// The resource by which its rules matched.
     pub resource: GroupVersionResource<'static>,
-    /// The object as changed so far; `None` while it is as received.
+    /// The object as changed so far; `None` if it is as received.
     pub object: Option<Arc<ChangedObject>>,
 }
 
-/// What came of a [`Call`].
+/// The result of a [`Call`].
 #[derive(Debug, Clone)]
 pub struct WebhookAnswer {
-    /// The reply, or why there is none.
+    /// The response, or why the call failed.
     pub result: Result<WebhookReply, CallFailure>,
     /// How long it took.
     pub took: Duration,
 }
 
-/// The verified part of a webhook's answer: version, uid, and
-/// patch with patchType have been checked.
+/// A webhook's response, whose version, uid, and combination of patch and patchType have been
+/// checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WebhookReply {
-    /// The reason for the refusal, for the user; `None` if it allows.
+    /// The denial; `None` if the webhook allows the request.
     pub denial: Option<Denial>,
-    /// `patch`, decoded: the text of a JSON Patch, of a mutating webhook alone.
-    /// `None` where there is none.
+    /// `patch`, decoded from base64: a JSON Patch. Only mutating webhooks have one.
     pub patch: Option<Arc<[u8]>>,
     /// `patchType`; empty if absent.
     pub patch_type: String,
-    /// `warnings`, [`MAX_WARNINGS`](Self::MAX_WARNINGS) at most.
+    /// `warnings`, at most [`MAX_WARNINGS`](Self::MAX_WARNINGS) of them.
     pub warnings: Vec<String>,
-    /// `auditAnnotations`, [`MAX_ANNOTATION_BYTES`](Self::MAX_ANNOTATION_BYTES) at most.
+    /// `auditAnnotations`, at most [`MAX_ANNOTATION_BYTES`](Self::MAX_ANNOTATION_BYTES).
     pub audit_annotations: BTreeMap<String, String>,
 }
 
-/// Why a webhook gave no answer that counts.
+/// Why a call of a webhook failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {
-    /// It could not be reached, was too slow, or answered what is no reply:
-    /// under `failurePolicy`. The text follows `failed calling webhook "NAME": `
-    /// and begins as upstream's, `failed to call webhook: …` or
-    /// `received invalid webhook response: …`.
+    /// The webhook could not be reached, timed out, or sent an invalid response; `failurePolicy`
+    /// applies. The message follows `failed calling webhook "NAME": ` and begins as in Kubernetes:
+    /// `failed to call webhook: …` or `received invalid webhook response: …`.
     #[error("{0}")]
     Failed(String),
-    /// The caller's own deadline passed: whatever `failurePolicy` says, the
-    /// request ends.
+    /// The deadline of the request itself passed: the request ends, whatever `failurePolicy` says.
     #[error("the deadline of the request passed")]
     RequestExpired,
-    /// It was not asked, because as many calls are in flight as may be: whatever
-    /// `failurePolicy` says, the request is refused, since a user who fills the limit
-    /// decides nothing. The text says which limit.
+    /// The call was not made, because a limit of calls in flight is reached. The request is
+    /// rejected whatever `failurePolicy` says: otherwise a user could get around a webhook with
+    /// `failurePolicy: Ignore` by filling the limit. The message names the limit.
     #[error("{0}")]
     NotMade(String),
 }
 
-/// What one webhook that was to be asked came to, for the decision log.
+/// The result of one webhook that matched the request, for the decision log.
 #[derive(Debug, Clone)]
 pub struct WebhookResult {
-    /// Which.
+    /// The webhook.
     pub webhook: Arc<Webhook>,
-    /// 0 for the first pass, 1 for that of reinvocation.
+    /// 0 for the first pass, 1 for the reinvocation.
     pub round: usize,
-    /// Its place as upstream's audit annotations count: among all webhooks when
-    /// mutating, among those that matched when validating.
+    /// Its index, as in the audit annotations of Kubernetes: among all webhooks when mutating,
+    /// among those that matched when validating.
     pub index: usize,
-    /// What it said.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What it changed: the paths of its patch.
+    /// The paths that it changed.
     pub changed: Vec<String>,
-    /// How long the call took; `None` if there was none.
+    /// The duration of the call; `None` if no call was made.
     pub took: Option<Duration>,
 }
 
-/// What a webhook made of a request.
+/// The verdict of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It allows.
+    /// It allows the request.
     Allowed,
-    /// It refuses, with this message.
+    /// It denies the request, with this message.
     Denied(String),
-    /// It could not be asked, or not believed.
+    /// It could not be called, or its response is invalid.
     Failed {
-        /// Why.
+        /// The error.
         message: String,
-        /// Whether its failurePolicy passes over that.
+        /// Whether its `failurePolicy` ignores the failure.
         is_ignored: bool,
     },
 }
 
-/// Answers for a run that calls nobody: every call fails.
+/// The result of every call in a run without calls: a failure.
 #[must_use]
 pub fn nobody(_: &Call) -> WebhookAnswer {
     WebhookAnswer {
@@ -213,27 +210,27 @@ pub fn nobody(_: &Call) -> WebhookAnswer {
 // === impl WebhookReply ===
 
 impl WebhookReply {
-    /// How many warnings of one reply are read: more are never shown.
+    /// The most warnings of one response that are read; more are never shown.
     pub const MAX_WARNINGS: usize = 1000;
 
-    /// How many bytes of warnings of one reply are kept.
+    /// The most bytes of warnings of one response that are kept.
     pub const MAX_WARNING_BYTES: usize = 64 << 10;
 
-    /// How many bytes of audit annotations of one reply are kept: as many as those of a request
-    /// may have.
+    /// The most bytes of audit annotations of one response that are kept: as many as one request
+    /// may have in total.
     pub const MAX_ANNOTATION_BYTES: usize = 1 << 20;
 
-    /// How many bytes of each text of a refusal are kept, of its message above all: it is answered,
-    /// logged and recorded.
+    /// The most bytes of each string of a denial that are kept, because these strings, above all
+    /// the message, are sent, logged and recorded.
     pub const MAX_TEXT_BYTES: usize = 64 << 10;
 
-    /// How many causes of a refusal are kept.
+    /// The most causes of a denial that are kept.
     pub const MAX_CAUSES: usize = 1000;
 
-    /// About how many bytes of memory it holds.
+    /// The approximate number of bytes that it occupies in memory.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        /// What a text takes besides its bytes.
+        /// The overhead of a string, in bytes.
         const TEXT: usize = 32;
         let patch = self.patch.as_ref().map_or(0, |patch| patch.len());
         let warnings = self.warnings.iter().map(|text| TEXT + text.len());
@@ -247,7 +244,7 @@ impl WebhookReply {
 // === impl Webhook ===
 
 impl Webhook {
-    /// `configuration/name`, by which metrics and logs tell webhooks apart.
+    /// `configuration/name`, which identifies the webhook in metrics and logs.
     #[must_use]
     pub fn id(&self) -> String {
         format!("{}/{}", self.configuration, self.name)
@@ -257,7 +254,7 @@ impl Webhook {
 // === impl ReviewVersion ===
 
 impl ReviewVersion {
-    /// As `apiVersion` names it.
+    /// The `apiVersion` of reviews.
     #[must_use]
     pub const fn api_version(self) -> &'static str {
         match self {
@@ -270,24 +267,24 @@ impl ReviewVersion {
 
 // Reinvocation: which policies and webhooks run in the second pass.
 //
-// Upstream has this twice, for policies and for webhooks:
+// Kubernetes implements this twice, for policies and for webhooks:
 // `apiserver/pkg/admission/plugin/{policy,webhook}/mutating/reinvocationcontext.go`.
 
 /// `reinvocationPolicy`, of policies and of webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reinvocation {
-    /// It runs once.
+    /// The policy or webhook runs once.
     Never,
-    /// It runs again if others changed the object after it.
+    /// It runs again if the object changed after it ran.
     IfNeeded,
 }
 
-/// Those that ran and want to see later changes, and those of them that are to.
+/// The policies or webhooks with `reinvocationPolicy: IfNeeded`, for the second pass.
 #[derive(Debug, Clone)]
 pub(crate) struct Reinvocable<K> {
-    /// After these, nothing has changed yet.
+    /// Those after which the object has not changed.
     ran: BTreeSet<K>,
-    /// After these, something has.
+    /// Those after which the object has changed.
     again: BTreeSet<K>,
 }
 
@@ -299,22 +296,22 @@ impl<K: Ord> Reinvocable<K> {
         }
     }
 
-    /// `AddReinvocable…ToPreviouslyInvoked`: this one, with the policy IfNeeded, ran.
+    /// Notes that a policy or webhook with IfNeeded ran (`AddReinvocable…ToPreviouslyInvoked`).
     pub(crate) fn ran(&mut self, key: K) {
         self.ran.insert(key);
     }
 
-    /// `RequireReinvokingPreviouslyInvokedPlugins`: the object changed.
+    /// Notes that the object changed (`RequireReinvokingPreviouslyInvokedPlugins`).
     pub(crate) fn require(&mut self) {
         self.again.append(&mut self.ran);
     }
 
-    /// Whether there is any that is to run in the second pass.
+    /// Whether anything has to run in the second pass.
     pub(crate) fn is_any_required(&self) -> bool {
         !self.again.is_empty()
     }
 
-    /// `ShouldReinvoke…`: whether this one is to run in the second pass.
+    /// Whether this policy or webhook has to run in the second pass (`ShouldReinvoke…`).
     pub(crate) fn is_required(&self, key: &K) -> bool {
         self.again.contains(key)
     }
