@@ -6,7 +6,7 @@
 //!       ◀─encode── Status                        (what is not a review)
 //! ```
 //!
-//! The versions differ only here: both convert into one internal type, and a reply has
+//! API versions differ only in this module: all are decoded into one internal type, and a reply has
 //! the version of its request.
 
 mod admission_review;
@@ -26,17 +26,17 @@ pub use subject_access_review::{
     AuthorizerReply, ReplyError, SubjectAccessReview, SubjectAccessReviewError, SubjectAccessReviewReply,
 };
 
-/// Longest message sent; a sender's own text may be quoted in it.
+/// The longest message that is sent, in bytes. It may quote what the sender wrote.
 const MESSAGE_BYTES: usize = 1024;
 
-/// A failure as Kubernetes clients read it.
+/// A failure as a Kubernetes `Status`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// What sort of failure.
+    /// The kind of failure.
     pub reason: StatusReason,
-    /// What and why, for people.
+    /// The message for people.
     pub message: String,
-    /// After how many seconds it makes sense to try again.
+    /// The number of seconds after which a retry makes sense.
     pub retry_after: Option<u32>,
 }
 
@@ -66,7 +66,7 @@ struct RetryDetails {
 // === impl Status ===
 
 impl Status {
-    /// A failure that trying again does not mend.
+    /// A failure for which a retry is pointless.
     #[must_use]
     pub fn new(reason: StatusReason, message: impl Into<String>) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl Status {
         }
     }
 
-    /// The same, worth another try after `seconds`.
+    /// The same failure, with a retry suggested after `seconds`.
     #[must_use]
     pub fn retry_after(self, seconds: u32) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl Status {
         }
     }
 
-    /// The JSON body. A message beyond 1 KiB is cut.
+    /// The JSON body. A message longer than 1 KiB is cut.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let wire = WireStatus {
@@ -100,23 +100,24 @@ impl Status {
                 .map(|retry_after_seconds| RetryDetails { retry_after_seconds }),
             code: self.reason.code(),
         };
-        // Strings and numbers always serialise; an empty body would still carry the HTTP code.
+        // Strings and numbers always serialise. If they did not, the HTTP code alone would tell of
+        // the failure.
         serde_json::to_vec(&wire).unwrap_or_default()
     }
 }
 
-// Text as Go's `encoding/json` reads it, and as errors repeat it.
+// Strings as Go's `encoding/json` reads them, and as errors quote them.
 
-/// Longest part of a foreign kind or version that an error repeats.
+/// The longest quote of a received kind or version in an error, in bytes.
 const EXCERPT_BYTES: usize = 64;
 
-/// As much of a foreign kind or version as an error repeats.
+/// The part of a received kind or version that an error quotes.
 pub(crate) fn excerpt(text: &str) -> String {
     truncate(text, EXCERPT_BYTES).to_owned()
 }
 
-/// Every byte outside valid UTF-8 as one U+FFFD, as Go's `utf8.DecodeRune` counts
-/// them: a review must not fail over text that a user chose.
+/// Replaces every byte outside valid UTF-8 by one U+FFFD, as Go's `utf8.DecodeRune` does: a string
+/// that a user chose must not make a review fail.
 pub(crate) fn utf8(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = str::from_utf8(bytes) {
         return Cow::Borrowed(text);

@@ -1,7 +1,7 @@
-//! YAML and JSON documents that keep the line of each value.
+//! YAML and JSON documents that know the line of each value.
 //!
-//! Manifests, configuration, kubeconfigs and test suites are all read with this, so that
-//! every fault can name file, line and field:
+//! Manifests, configuration, kubeconfigs and test suites are all parsed here, so that every fault
+//! can name file, line and field:
 //!
 //! ```text
 //! text --parse--> Document (values with lines) --decode--> a serde type
@@ -9,8 +9,8 @@
 //!                                 '------ line of a path <-----' faults
 //! ```
 //!
-//! Documents are read like kubectl reads them, with the same values: YAML 1.1 as in
-//! Kubernetes' API machinery (`yaml`), or JSON.
+//! Documents are read as kubectl reads them, with the same values: YAML 1.1 as in Kubernetes' API
+//! machinery (`yaml`), or JSON.
 
 mod decode;
 mod json;
@@ -33,8 +33,8 @@ use crate::field::{FieldPath, PathSegment, Place};
 
 use layout::Layout;
 
-/// How deep lists and mappings may nest. Kubernetes' own objects stay below 100.
-/// Code that walks a document recurses by it.
+/// How deep lists and mappings may nest, which bounds the recursion of code that walks a document.
+/// Kubernetes' own objects stay below 100.
 pub const MAX_DEPTH: usize = 128;
 
 /// One document of a stream.
@@ -45,38 +45,38 @@ pub struct Document {
 }
 
 impl Document {
-    /// The document `root`, as if it had been read from `file`.
+    /// A document with the value `root`, as if it had been read from `file`.
     #[must_use]
     pub const fn new(file: Option<Arc<str>>, root: Node) -> Self {
         Self { file, root }
     }
 
-    /// The file that it was read from.
+    /// The file from which the document was read.
     #[must_use]
     pub const fn file(&self) -> Option<&Arc<str>> {
         self.file.as_ref()
     }
 
-    /// Its outermost value.
+    /// The outermost value.
     #[must_use]
     pub const fn root(&self) -> &Node {
         &self.root
     }
 
-    /// Its outermost value, to take apart.
+    /// Returns the outermost value.
     #[must_use]
     pub fn into_root(self) -> Node {
         self.root
     }
 
-    /// The text at the field `name` of the outermost mapping.
+    /// The string in the field `name` of the outermost mapping.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         self.root.get(name)?.as_str()
     }
 
-    /// The same, with another `apiVersion`: for kinds whose versions differ in
-    /// their defaults alone.
+    /// The same document with another `apiVersion`, for kinds whose versions differ only in their
+    /// defaults.
     #[must_use]
     pub fn in_version(&self, api_version: &str) -> Cow<'_, Self> {
         if self.text("apiVersion") == Some(api_version) {
@@ -91,7 +91,7 @@ impl Document {
         Cow::Owned(document)
     }
 
-    /// `Kind/name` or `Kind/namespace/name`, without the parts that the document lacks.
+    /// `Kind/name` or `Kind/namespace/name`, without the parts that are missing in the document.
     #[must_use]
     pub fn object(&self) -> String {
         let metadata = |name| self.root.get("metadata")?.get(name)?.as_str();
@@ -99,17 +99,17 @@ impl Document {
         parts.into_iter().flatten().collect::<Vec<_>>().join("/")
     }
 
-    /// As [`Node::fill_in`], with some text.
+    /// Like [`Node::fill_in`], with an arbitrary string.
     pub(crate) fn fill_in(&mut self, path: &FieldPath) -> bool {
         self.root.fill_in(path.steps(), Node::from_json("x".into()))
     }
 
-    /// As [`Node::leave_out`].
+    /// Like [`Node::leave_out`].
     pub(crate) fn leave_out(&mut self, path: &FieldPath) -> bool {
         self.root.leave_out(path.steps())
     }
 
-    /// The value at `path`, or the nearest one around it.
+    /// The value at `path`, or the innermost existing one around it.
     #[must_use]
     pub fn nearest(&self, path: &FieldPath) -> &Node {
         let mut node = &self.root;
@@ -126,7 +126,8 @@ impl Document {
         node
     }
 
-    /// The place of `path`, for a fault. The line is that of the nearest value there is.
+    /// The place of `path` for a fault. The line is that of the innermost existing value on the
+    /// path.
     #[must_use]
     pub fn place(&self, path: FieldPath) -> Place {
         let line = self.nearest(&path).line;
@@ -139,8 +140,8 @@ impl Document {
         }
     }
 
-    /// Where the field or item at `pointer` (RFC 6901) stands, or the nearest one around it: the
-    /// line and character of its key or, of an item, of its value, both from 1; 0 where that is
+    /// The position of the field or item at `pointer` (RFC 6901), or of the innermost existing one
+    /// around it: the line and character of a field's key or of an item's value, both from 1; 0 if
     /// not known.
     #[must_use]
     pub fn field_position(&self, pointer: &str) -> (u32, u32) {
@@ -165,9 +166,9 @@ impl Document {
         position
     }
 
-    /// The place of one character of the text at `path`: the `column` of its `line`, both from
-    /// 1, as it is read. Where that character stands in the file is known of texts that were
-    /// read from one; of others it is the place of `path`.
+    /// The place of a character of the string at `path`, given as line and column in that string,
+    /// both from 1. If it is not known where in the file the character stands, this is the place of
+    /// `path`.
     #[must_use]
     pub fn place_within(&self, path: FieldPath, character: (usize, usize)) -> Place {
         let position = self.nearest(&path).position(character);
@@ -186,17 +187,17 @@ impl Document {
 /// A value and its line, from 1 (0: not known).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// The line on which the value begins.
+    /// The line on which the value begins, from 1 (0: not known).
     pub line: u32,
-    /// The character of that line with which it begins, from 1 (0: not known).
+    /// The character in that line with which the value begins, from 1 (0: not known).
     pub column: u32,
     /// The value.
     pub value: Value,
-    /// Where the characters of text stand.
+    /// The positions of a string's characters in the file.
     pub(crate) layout: Layout,
 }
 
-/// What YAML and JSON have in common.
+/// The types of values that YAML and JSON share.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// `null`, or nothing at all.
@@ -205,7 +206,7 @@ pub enum Value {
     Bool(bool),
     /// A number.
     Number(serde_json::Number),
-    /// Text.
+    /// A string.
     String(String),
     /// A list.
     List(Vec<Node>),
@@ -220,28 +221,28 @@ pub struct Entry {
     pub key: String,
     /// The line of the key.
     pub line: u32,
-    /// The character of that line with which it begins, from 1 (0: not known).
+    /// The character in that line with which the key begins, from 1 (0: not known).
     pub column: u32,
     /// The value.
     pub value: Node,
 }
 
-/// How much a document says.
+/// The size of a document, by which its memory can be estimated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DocumentSize {
-    /// Values, each list and mapping one besides what is in it.
+    /// The number of values; each list and mapping counts besides the values in it.
     pub values: usize,
-    /// Bytes of texts and keys, and of what is known of their layout.
+    /// The bytes of strings and keys, and of the recorded layout of strings.
     pub text_bytes: usize,
 }
 
-/// A column that is counted from 0, as one that is counted from 1.
+/// Converts a column counted from 0 into one counted from 1.
 pub(crate) fn column_number(column: usize) -> u32 {
     u32::try_from(column).map_or(0, |column| column.saturating_add(1))
 }
 
 impl Node {
-    /// `value`, which begins on `line`.
+    /// A node for `value`, which begins on `line`.
     #[must_use]
     pub fn new(line: u32, value: Value) -> Self {
         Self {
@@ -252,7 +253,7 @@ impl Node {
         }
     }
 
-    /// The same, which begins at `column`.
+    /// The same node, beginning at `column`, which counts from 0.
     pub(crate) fn at_column(self, column: usize) -> Self {
         Self {
             column: column_number(column),
@@ -276,7 +277,7 @@ impl Node {
         }
     }
 
-    /// How much it says.
+    /// The size of this value and of everything in it.
     #[must_use]
     pub fn size(&self) -> DocumentSize {
         let mut size = DocumentSize::default();
@@ -300,7 +301,7 @@ impl Node {
         }
     }
 
-    /// Whether both say the same in the same order, on whatever lines.
+    /// Whether the values are equal, including their order, regardless of their lines.
     #[must_use]
     pub fn says_the_same(&self, other: &Self) -> bool {
         match (&self.value, &other.value) {
@@ -338,8 +339,9 @@ impl Node {
         }
     }
 
-    /// Takes away the value at `path`: the entry of the innermost mapping on the
-    /// way, so that no item of a list changes its place. `false` where there is none.
+    /// Removes the value at `path`. If it is in a list, the entry of the innermost mapping around
+    /// it is removed instead, so that list items keep their indexes. Returns `false` if there is no
+    /// such value.
     pub(crate) fn leave_out(&mut self, path: &[PathSegment]) -> bool {
         let Some((step, rest)) = path.split_first() else {
             return false;
@@ -364,7 +366,8 @@ impl Node {
         }
     }
 
-    /// Puts `value` at `path`, whose last step is a field that a mapping does not have.
+    /// Adds `value` at `path`, whose last step must be a field that its mapping does not have.
+    /// Returns whether it was added.
     pub(crate) fn fill_in(&mut self, path: &[PathSegment], value: Self) -> bool {
         match (&mut self.value, path) {
             (Value::Map(entries), [PathSegment::Field(name) | PathSegment::Key(name), rest @ ..]) => {
@@ -389,7 +392,7 @@ impl Node {
         }
     }
 
-    /// The text, where it is text.
+    /// The string, if the value is one.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match &self.value {
@@ -398,7 +401,7 @@ impl Node {
         }
     }
 
-    /// `value`, which stands on no line.
+    /// A node for `value` without a line.
     #[must_use]
     pub fn from_json(value: serde_json::Value) -> Self {
         let value = match value {
@@ -422,8 +425,9 @@ impl Node {
         Self::new(0, value)
     }
 
-    /// The line and column, from 1, of the file where the character `column` of line `line`
-    /// of this text stands, both from 1 as well; `None` where it is no text, or not known.
+    /// The line and column in the file of a character of this string, which is given by its line
+    /// and column in the string. All count from 1. `None` if this is not a string, or the position
+    /// is not known.
     pub(crate) fn position(&self, (line, column): (usize, usize)) -> Option<(u32, u32)> {
         let text = self.as_str()?;
         let lines = text.split_inclusive('\n');

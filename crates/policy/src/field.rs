@@ -1,101 +1,101 @@
-//! Field paths, faults, and lists of faults.
+//! Field paths and faults: errors and warnings with the place where they occur.
 //!
-//! Wording and format follow Kubernetes' `apimachinery/pkg/util/validation/field`, so
-//! that a fault reads like an error of `kubectl apply`. Validation collects all faults
-//! instead of stopping at the first.
+//! Wording and format follow Kubernetes' `apimachinery/pkg/util/validation/field`, so that a fault
+//! reads like an error of `kubectl apply`. Validation collects all faults instead of stopping at
+//! the first.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where in a document a value stands, such as `spec.resourceRules[0].verbs`.
+/// The path of a value in a document, such as `spec.resourceRules[0].verbs`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FieldPath(Vec<PathSegment>);
 
 /// One step of a [`FieldPath`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathSegment {
-    /// Into a field of a mapping: `.name`.
+    /// A field of a mapping: `.name`.
     Field(String),
-    /// Into an item of a list: `[3]`.
+    /// An item of a list: `[3]`.
     Index(usize),
-    /// Into an entry of a mapping whose keys are data: `[key]`.
+    /// An entry of a mapping whose keys are data: `[key]`.
     Key(String),
 }
 
-/// What is wrong, in Kubernetes' terms.
+/// The kind of a fault, in Kubernetes' terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FaultKind {
-    /// A value that must be there is not (`FieldValueRequired`).
+    /// A required value is missing (`FieldValueRequired`).
     Required,
-    /// A value that cannot be (`FieldValueInvalid`).
+    /// A value is invalid (`FieldValueInvalid`).
     Invalid,
     /// A value outside an enumeration, or an unknown field (`FieldValueNotSupported`).
     NotSupported,
-    /// A value that must be unique is not (`FieldValueDuplicate`).
+    /// A value that must be unique occurs twice (`FieldValueDuplicate`).
     Duplicate,
-    /// A value that must not be there (`FieldValueForbidden`).
+    /// A value must not be present (`FieldValueForbidden`).
     Forbidden,
-    /// Text that is too long (`FieldValueTooLong`).
+    /// A string is too long (`FieldValueTooLong`).
     TooLong,
-    /// Too many items (`FieldValueTooMany`).
+    /// A list has too many items (`FieldValueTooMany`).
     TooMany,
     /// A value of the wrong type (`FieldValueTypeInvalid`).
     TypeInvalid,
-    /// Something referred to is not there (`FieldValueNotFound`).
+    /// A referenced object does not exist (`FieldValueNotFound`).
     NotFound,
-    /// A valid value that grants more or does less than it seems to. Only in warnings.
+    /// A value is valid, but grants more or does less than it seems to. Only in warnings.
     Suspicious,
     /// The document cannot be read at all.
     Unreadable,
 }
 
-/// Whether a fault forbids the use of what it is in.
+/// Whether a fault prevents the use of what it is found in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// Nothing of this set is used.
+    /// The whole set is not used.
     Error,
-    /// It works, but probably not as meant.
+    /// It takes effect, but probably not as intended.
     Warning,
 }
 
 /// Where a fault is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// The file, as the user named it; `None` where there is no file.
+    /// The file, as the user named it; `None` if there is no file.
     pub file: Option<Arc<str>>,
-    /// The line, from 1; 0 where it is not known.
+    /// The line, from 1; 0 if it is not known.
     pub line: u32,
-    /// The character of the line, from 1; 0 where the line alone is known.
+    /// The character in the line, from 1; 0 if only the line is known.
     pub column: u32,
-    /// The object, as `Kind/name` or `Kind/namespace/name`; empty where there is none.
+    /// The object, as `Kind/name` or `Kind/namespace/name`; empty if there is none.
     pub object: String,
     /// The field within the object or document.
     pub path: FieldPath,
 }
 
-/// One thing that is wrong, where, and what to do about it.
+/// An error or warning: the place, the problem, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fault {
-    /// Where.
+    /// The place.
     pub place: Place,
-    /// How bad.
+    /// Whether it is an error or a warning.
     pub severity: Severity,
-    /// What sort.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// What and how to mend it: lower case, no full stop, user input in backticks.
+    /// The problem and the remedy: lower case, no full stop, user input in backticks.
     pub message: String,
 }
 
-/// How many errors of one run are kept, and how many warnings. The next says only that there are more.
+/// How many errors of one run are kept, and how many warnings. One more says that there are more.
 const MAX_FAULTS: usize = 1_000;
 
-/// The faults of one run, in the order found: the first 1,000 errors and the first 1,000 warnings, and whether
-/// there are more. Warnings hide no error.
+/// The faults of one run, in the order found: the first 1,000 errors, the first 1,000 warnings, and
+/// of each whether there are more. So warnings do not displace errors.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Faults {
     kept: Vec<Fault>,
-    /// How many of those kept are errors.
+    /// How many of the kept faults are errors.
     errors: usize,
 }
 
@@ -108,25 +108,25 @@ impl FieldPath {
         Self(Vec::new())
     }
 
-    /// This path and then the field `name`.
+    /// This path extended by the field `name`.
     #[must_use]
     pub fn field(&self, name: &str) -> Self {
         self.with(PathSegment::Field(name.to_owned()))
     }
 
-    /// This path without its last step; `None` of the root.
+    /// This path without its last step; `None` for the root.
     pub(crate) fn parent(&self) -> Option<Self> {
         let (_, parent) = self.0.split_last()?;
         Some(Self(parent.to_vec()))
     }
 
-    /// This path and then the list item `index`.
+    /// This path extended by the list item `index`.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         self.with(PathSegment::Index(index))
     }
 
-    /// This path and then the entry `key` of a mapping whose keys are data.
+    /// This path extended by the entry `key` of a mapping whose keys are data.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
         self.with(PathSegment::Key(key.to_owned()))
@@ -138,17 +138,17 @@ impl FieldPath {
         &self.0
     }
 
-    /// Whether it is `other` or within it.
+    /// Whether this path is `other` or below it.
     pub(crate) fn is_below(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0)
     }
 
-    /// Whether one of both leads to the other.
+    /// Whether one of the paths is the other or below it.
     pub(crate) fn is_related(&self, other: &Self) -> bool {
         self.0.starts_with(&other.0) || other.0.starts_with(&self.0)
     }
 
-    /// Leaves out the steps after those that have at most so many bytes together.
+    /// Truncates the path to the first steps that fit into `bytes` bytes.
     fn cut(&mut self, bytes: usize) {
         let mut left = bytes;
         let within = self.0.iter().take_while(|step| {
@@ -196,7 +196,7 @@ impl fmt::Display for FieldPath {
 // === impl FaultKind ===
 
 impl FaultKind {
-    /// Each of them.
+    /// Every kind.
     pub const ALL: [Self; 11] = [
         Self::Required,
         Self::Invalid,
@@ -211,7 +211,7 @@ impl FaultKind {
         Self::Unreadable,
     ];
 
-    /// A word for programs, which never changes.
+    /// The name of the kind for programs, which never changes.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -229,7 +229,7 @@ impl FaultKind {
         }
     }
 
-    /// The words with which Kubernetes begins such a message.
+    /// The words with which Kubernetes begins the message of such an error.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -247,7 +247,7 @@ impl FaultKind {
         }
     }
 
-    /// The reason of such a cause in a `metav1.Status` (`field.ErrorType`).
+    /// The reason of this cause in a `metav1.Status` (`field.ErrorType`).
     #[must_use]
     pub const fn cause(self) -> &'static str {
         match self {
@@ -267,7 +267,7 @@ impl FaultKind {
 // === impl Place ===
 
 impl Place {
-    /// The file at `path`, as a whole.
+    /// A file as a whole.
     #[must_use]
     pub fn of_file(path: &Path) -> Self {
         Self {
@@ -276,7 +276,7 @@ impl Place {
         }
     }
 
-    /// The same place, at `path`.
+    /// The same file and object, with the field `path`.
     #[must_use]
     pub fn at(&self, path: FieldPath) -> Self {
         Self { path, ..self.clone() }
@@ -310,7 +310,7 @@ impl fmt::Display for Place {
 // === impl Fault ===
 
 impl Fault {
-    /// A fault that forbids the use of what it is in.
+    /// A fault that prevents the use of what it is found in.
     #[must_use]
     pub fn error(place: Place, kind: FaultKind, message: impl Into<String>) -> Self {
         Self {
@@ -329,7 +329,7 @@ impl Fault {
         file + object.capacity() + self.message.capacity() + path.heap_bytes()
     }
 
-    /// A fault that only deserves a look.
+    /// A fault that does not prevent the use of what it is found in.
     #[must_use]
     pub fn warning(place: Place, kind: FaultKind, message: impl Into<String>) -> Self {
         Self {
@@ -357,7 +357,7 @@ impl fmt::Display for Fault {
 // === impl Faults ===
 
 impl Faults {
-    /// No fault yet.
+    /// An empty list.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -366,8 +366,8 @@ impl Faults {
         }
     }
 
-    /// Adds one, unless there are too many like it already: a text of a few bytes for each would fill the
-    /// memory.
+    /// Adds a fault, unless there are too many of its severity: otherwise, a document with an error
+    /// every few bytes would fill the memory.
     pub fn push(&mut self, fault: Fault) {
         let is_error = fault.severity == Severity::Error;
         let (alike, words) = match is_error {
@@ -391,19 +391,19 @@ impl Faults {
         self.kept.len() - self.errors
     }
 
-    /// Whether there are so many warnings that no others are kept.
+    /// Whether there are so many warnings that no more are kept.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.warnings() > MAX_FAULTS
     }
 
-    /// Adds those of another run.
+    /// Adds the faults of another run.
     pub fn append(&mut self, other: Self) {
         self.extend(other);
     }
 
-    /// The first `count` of them, with paths and messages of at most so many bytes each, and how
-    /// many more there are.
+    /// The first `count` faults, with paths and messages of about `bytes` bytes each at most, and
+    /// one more that says how many are left out.
     #[must_use]
     pub fn bounded(mut self, count: usize, bytes: usize) -> Self {
         let more = self.kept.len().saturating_sub(count);
@@ -429,38 +429,38 @@ impl Faults {
         self
     }
 
-    /// How many bytes of memory they take, at most.
+    /// An upper bound of the bytes of memory that the faults take.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let of_faults = self.kept.iter().map(Fault::heap_bytes).sum::<usize>();
         self.kept.capacity() * size_of::<Fault>() + of_faults
     }
 
-    /// Whether one of them forbids use; warnings do not.
+    /// Whether one of the faults is an error.
     #[must_use]
     pub fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
-    /// Whether there is nothing to say.
+    /// Whether there are no faults.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// How many are kept, warnings included.
+    /// How many faults are kept, warnings included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.kept.len()
     }
 
-    /// Each of them, in the order found.
+    /// Iterates over the faults in the order found.
     pub fn iter(&self) -> std::slice::Iter<'_, Fault> {
         self.kept.iter()
     }
 }
 
-/// Cuts `text` to so many bytes, between characters; what is cut ends in `…`.
+/// Cuts `text` to at most `bytes` bytes between characters, and marks the cut with a further `…`.
 fn cut(text: &mut String, bytes: usize) {
     if text.len() > bytes {
         text.truncate(text.floor_char_boundary(bytes));
@@ -500,11 +500,11 @@ impl std::error::Error for Faults {}
 
 // Suggestions for misspelled words.
 
-/// No word that Kubernetes knows is nearly as long.
+/// Longer words are not compared: no word that Kubernetes knows is nearly as long.
 const MAX_MISSPELLED_BYTES: usize = 256;
 
-/// The one of `words` that is nearest to `written`, where it is near enough to be a slip:
-/// singular for plural, another case, or up to a third of its letters mistyped.
+/// The word among `words` that is nearest to `written`, if it is near enough to be a misspelling:
+/// singular for plural, another case, or up to a third of its letters mistyped, but at most three.
 #[must_use]
 pub fn nearest<'w>(written: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     if written.len() > MAX_MISSPELLED_BYTES {
@@ -521,7 +521,7 @@ pub fn nearest<'w>(written: &str, words: impl IntoIterator<Item = &'w str>) -> O
         .map(|(_, word)| word)
 }
 
-/// That `value` is not one of `supported`, and which of them may have been meant.
+/// The message that `value` is not one of `supported`, and which of them may have been meant.
 #[must_use]
 pub fn unsupported_value(value: &str, supported: &[&str]) -> String {
     let meant = match nearest(value, supported.iter().copied()) {
@@ -537,8 +537,8 @@ fn is_plural(singular: &str, word: &str) -> bool {
         .is_some_and(|ending| ["s", "es", "ies"].contains(&ending))
 }
 
-/// How many letters must be added, left out, replaced or swapped with their neighbour
-/// (optimal string alignment).
+/// The number of letters to add, remove, replace or swap with their neighbour (optimal string
+/// alignment).
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut before: Vec<usize> = Vec::new();

@@ -1,13 +1,13 @@
-//! What Portcullis decides by: manifests are read and compiled into immutable sets, and
-//! requests are decided by them. Nothing here does IO or reads a clock.
+//! The decision engine of Portcullis: reads manifests, compiles them into immutable sets, and
+//! decides requests by them. Nothing here does IO or reads a clock.
 //!
 //! - [`field`], [`document`]: field paths and errors; YAML and JSON with line numbers
 //! - [`manifest`]: policies as users write them, validated, linted and compiled
 //! - [`authorization`]: may this user do that?
 //! - [`admission`]: may this object be stored, and with which changes?
-//! - [`model`]: what both decide by
+//! - [`model`]: types that authorization and admission share
 //! - [`api`]: Kubernetes' wire types
-//! - [`explain`]: answers for people and programs
+//! - [`explain`]: explanations for people and programs
 
 pub mod admission;
 pub mod api;
@@ -18,7 +18,8 @@ pub mod field;
 pub mod manifest;
 pub mod model;
 
-/// The fields that a type is read from, the same for tests in here and of the service.
+/// A check of the fields that a type is deserialised from, which the tests of this crate and of the
+/// service share.
 #[cfg(test)]
 #[path = "../../../tests/harness/struct_fields.rs"]
 mod struct_fields;

@@ -1,4 +1,4 @@
-//! What [`authorization`](crate::authorization) and [`admission`](crate::admission) decide by:
+//! Types that [`authorization`](crate::authorization) and [`admission`](crate::admission) share:
 //! attributes of requests, decisions and their causes, selectors, times.
 
 mod attributes;
@@ -22,25 +22,26 @@ pub(crate) use label_selector::{
     LabelStepsError, common_labels, is_label_key, is_label_value, label_key_faults, label_value_faults,
 };
 
-/// The API groups whose objects decide, by name.
+/// The names of the API groups whose objects take part in decisions.
 pub mod groups {
     /// Roles and their bindings.
     pub const RBAC: &str = "rbac.authorization.k8s.io";
 
-    /// Admission's policies, bindings and webhook configurations.
+    /// Admission policies, their bindings, and webhook configurations.
     pub const ADMISSION: &str = "admissionregistration.k8s.io";
 
-    /// Portcullis' own.
+    /// Portcullis' own kinds.
     pub const PORTCULLIS: &str = "portcullis.dev";
 }
 
-/// `text`, or as much of it as fits `limit` bytes without cutting a character.
+/// The longest beginning of `text` that fits into `limit` bytes, without cutting a character.
 #[must_use]
 pub fn truncate(text: &str, limit: usize) -> &str {
     text.get(..text.floor_char_boundary(limit)).unwrap_or_default()
 }
 
-/// `text`, or as much of it as fits `limit` bytes, followed by `…`.
+/// `text`, if it fits into `limit` bytes; otherwise its longest beginning that does, followed by
+/// `…`.
 #[must_use]
 pub fn truncate_with_mark(text: &str, limit: usize) -> Cow<'_, str> {
     if text.len() <= limit {
@@ -49,7 +50,7 @@ pub fn truncate_with_mark(text: &str, limit: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}…", truncate(text, limit)))
 }
 
-/// Cuts `text` to at most `limit` bytes between characters; what is cut ends in `…`.
+/// Cuts `text` to at most `limit` bytes between characters, including the `…` that marks the cut.
 pub fn cut(mut text: String, limit: usize) -> String {
     const MARK: &str = "…";
     if text.len() > limit {

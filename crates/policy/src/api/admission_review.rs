@@ -8,10 +8,9 @@
 //!                   ─bytes─▶ verify(call, uid, phase) ─▶ Reply ────────────┘
 //! ```
 //!
-//! The body is indexed and decoded once and not copied; `object` and `oldObject` are
-//! references into it. An [`OwnedAdmissionReview`] holds both the review and its text.
-//! Facts: `api/admission/{v1,v1beta1}/types.go`;
-//! `api@release-1.8/admission/v1alpha1`.
+//! The body is indexed and decoded once and not copied; `object` and `oldObject` are references
+//! into it. An [`OwnedAdmissionReview`] holds a review together with its body. Sources:
+//! `api/admission/{v1,v1beta1}/types.go`; `api@release-1.8/admission/v1alpha1`.
 
 mod encode;
 mod verify;
@@ -29,20 +28,20 @@ pub use crate::admission::webhook::ReviewVersion;
 pub use encode::encode_review;
 pub use verify::{verify, verify_decoded};
 
-/// A question in any of the versions, decoded.
+/// A decoded AdmissionReview of any version.
 #[derive(Debug, Clone)]
 pub struct AdmissionReview<'r> {
-    /// The version it came in and the reply goes out in.
+    /// The version of the review, and of its reply.
     pub version: ReviewVersion,
-    /// What it asks.
+    /// The request under review.
     pub request: Request<'r>,
 }
 
-/// What is wrong with a review. Each is the sender's fault: HTTP 400.
+/// Why a body is not a valid review. Each is the sender's error: HTTP 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdmissionReviewError {
-    /// Not JSON, or more of it than is read.
+    /// Not JSON, or JSON beyond the limits of the parser.
     #[error("the body cannot be read as an AdmissionReview: {0}")]
     Malformed(#[from] json::JsonError),
     /// Another kind, or none.
@@ -51,18 +50,18 @@ pub enum AdmissionReviewError {
         /// The kind in the body; cut when long.
         found: String,
     },
-    /// A version that is not served, or none.
+    /// An unsupported version, or none.
     #[error("expected apiVersion `admission.k8s.io/v1`, `v1beta1` or `v1alpha1`, found `{found}`")]
     Version {
         /// The apiVersion in the body; cut when long.
         found: String,
     },
-    /// A field that must be there is not, or has a value that cannot be.
+    /// A required field is missing, or a field has an invalid value.
     #[error("{field}: expected {expected}")]
     Field {
         /// The field.
         field: &'static str,
-        /// What should have stood there.
+        /// What was expected there.
         expected: &'static str,
     },
 }
@@ -70,12 +69,12 @@ pub enum AdmissionReviewError {
 // === impl AdmissionReview ===
 
 impl<'r> AdmissionReview<'r> {
-    /// Reads one review out of a body that has been indexed.
+    /// Decodes the review in an indexed body.
     ///
     /// # Errors
     ///
     /// [`AdmissionReviewError::Kind`], [`AdmissionReviewError::Version`], and
-    /// [`AdmissionReviewError::Field`] for what no API server sends.
+    /// [`AdmissionReviewError::Field`] for a request that no API server sends.
     pub fn decode(body: &'r Document<'r>) -> Result<Self, AdmissionReviewError> {
         let root = body.root();
         let [kind, version] = root.get_all(["kind", "apiVersion"]);
@@ -110,15 +109,15 @@ impl<'r> AdmissionReview<'r> {
         })
     }
 
-    /// What of an outcome a reply can tell: that of a v1alpha1 review has no
-    /// room for a patch, and what would have to be changed is refused there.
+    /// Makes an outcome fit a reply in this version. A v1alpha1 reply has no field for a patch: an
+    /// outcome that has one becomes a denial.
     #[must_use]
     pub fn within_version(&self, outcome: Outcome) -> Outcome {
         encode::within_version(self.version, outcome)
     }
 
-    /// The reply, in the version asked and with its uid, to what is
-    /// [`within_version`](Self::within_version).
+    /// The reply with this outcome, in the version and with the uid of the request. The outcome
+    /// must fit the version ([`within_version`](Self::within_version)).
     #[must_use]
     pub fn reply(&self, outcome: &Outcome) -> Vec<u8> {
         encode::encode(self.version, &self.request, outcome)
@@ -284,11 +283,10 @@ fn texts<'r>(list: Option<Node<'r>>, field: &'static str) -> Result<Vec<Cow<'r, 
     }
 }
 
-// An AdmissionReview that keeps its own text.
+// An AdmissionReview that owns its body.
 
 self_cell! {
-    /// A review together with its text: read once, and then the same to all who look at
-    /// it, however long that takes. Looking cannot fail.
+    /// A review together with its body, decoded once.
     pub struct OwnedAdmissionReview {
         owner: Document<'static>,
         #[covariant]
@@ -299,11 +297,11 @@ self_cell! {
 }
 
 impl OwnedAdmissionReview {
-    /// Reads the review in `body`, whose bytes are not copied where they are text.
+    /// Decodes the review in `body`, which is copied only if it is not valid UTF-8.
     ///
     /// # Errors
     ///
-    /// As [`AdmissionReview::decode`], and [`AdmissionReviewError::Malformed`].
+    /// The errors of [`AdmissionReview::decode`], and [`AdmissionReviewError::Malformed`].
     pub fn read(body: Vec<u8>) -> Result<Self, AdmissionReviewError> {
         Self::try_new(document(body)?, |document| AdmissionReview::decode(document))
     }
@@ -314,13 +312,13 @@ impl OwnedAdmissionReview {
         self.borrow_dependent()
     }
 
-    /// How long its text is.
+    /// The length of the body in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.borrow_owner().text().len()
     }
 
-    /// How many bytes of memory it holds: its text and the index of it.
+    /// The bytes of memory that it holds: the body and its index.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.borrow_owner().bytes()

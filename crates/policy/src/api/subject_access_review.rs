@@ -4,16 +4,16 @@
 //! bytes ── wire ──▶ Raw: as written ── validate ──▶ faults ──▶ Attributes
 //! ```
 //!
-//! And in the other direction: the review for another authorizer (`ask`), and its answer
+//! The opposite direction is the review for another authorizer (`ask`) and its reply
 //! (`wire::answer`).
 //!
-//! The body is decoded in one pass and strings are borrowed from it. Two cases need a
-//! slower path, which is bounded too: a body whose `apiVersion` follows its `spec`, and
-//! bytes that are not UTF-8.
+//! The body is decoded in one pass, and strings are borrowed from it. Two cases take a slower path,
+//! which is bounded too: a body whose `apiVersion` follows its `spec`, and bytes that are not
+//! UTF-8.
 //!
-//! Facts: `kubernetes/pkg/apis/authorization/validation/validation.go`,
-//! `api/authorization/{v1,v1beta1}/types.go`, and for duplicate keys and `null`
-//! Go's `encoding/json`.
+//! Sources: `kubernetes/pkg/apis/authorization/validation/validation.go`,
+//! `api/authorization/{v1,v1beta1}/types.go`, and Go's `encoding/json` for duplicate keys and
+//! `null`.
 
 mod wire;
 
@@ -31,16 +31,17 @@ use wire::{MAX_ITEMS, Raw, RawResource, RawSelector, RawSpec};
 
 pub use wire::{AuthorizerReply, ReplyError};
 
-/// A question in either version, decoded.
+/// A decoded SubjectAccessReview of either version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubjectAccessReview<'a> {
-    /// The version it came in and the reply goes out in.
+    /// The version of the review, and of its reply.
     pub version: SubjectAccessReviewVersion,
-    /// What it asks. Invalid selector requirements are gone, which only widens it.
+    /// The attributes of the request. Invalid selector requirements are left out, which only widens
+    /// it.
     pub attributes: Attributes<'a>,
 }
 
-/// Every fault, in the API server's order.
+/// All errors, in the API server's order.
 pub(crate) fn all(raw: &Raw<'_>) -> Faults {
     let mut faults = Faults::new();
     spec(raw, &mut faults);
@@ -63,7 +64,7 @@ pub(crate) fn all(raw: &Raw<'_>) -> Faults {
     faults
 }
 
-/// The faults for which there is no answer: all but those of selectors.
+/// The errors for which a review is rejected: all except those of selectors.
 pub(crate) fn refused(raw: &Raw<'_>) -> Faults {
     let mut faults = Faults::new();
     spec(raw, &mut faults);
@@ -71,13 +72,13 @@ pub(crate) fn refused(raw: &Raw<'_>) -> Faults {
     faults
 }
 
-/// The requirements that the API server would accept, and the raw selector; beside
-/// one, requirements do not count.
+/// The requirements that the API server would accept, and the raw selector. If there is a raw
+/// selector, no requirement counts.
 fn field_requirements<'a>(selector: RawSelector<'a>) -> (Vec<Requirement<'a>>, Cow<'a, str>) {
     accepted(selector, |requirement| !requirement.key.is_empty())
 }
 
-/// As [`field_requirements`], with the syntax of label keys and values.
+/// Like [`field_requirements`], with the syntax of label keys and values.
 fn label_requirements<'a>(selector: RawSelector<'a>) -> (Vec<Requirement<'a>>, Cow<'a, str>) {
     accepted(selector, |requirement| {
         is_label_key(&requirement.key) && requirement.values.iter().all(|value| is_label_value(value))
@@ -195,7 +196,7 @@ fn values(requirement: &Requirement<'_>, path: &FieldPath, faults: &mut Faults) 
     }
 }
 
-/// Whether operator and number of values agree.
+/// The error if the number of values does not suit the operator.
 fn values_fault(requirement: &Requirement<'_>) -> Option<(FaultKind, &'static str)> {
     match (&requirement.operator, requirement.values.is_empty()) {
         (Operator::In | Operator::NotIn, true) => Some((
@@ -217,18 +218,17 @@ fn fault(path: FieldPath, kind: FaultKind, message: &str) -> Fault {
 // === impl SubjectAccessReview ===
 
 impl<'a> SubjectAccessReview<'a> {
-    /// Reads one review.
+    /// Decodes one review.
     ///
-    /// Whatever a user can put into a request is accepted: text that is not
-    /// UTF-8 becomes U+FFFD as in Go, an invalid selector or requirement is
-    /// dropped. Time and memory follow the length of `bytes`, which the caller
-    /// limits.
+    /// Everything that a user can put into a request is accepted: bytes that are not UTF-8 become
+    /// U+FFFD as in Go, and invalid selectors and requirements are left out. Time and memory are
+    /// proportional to the length of `bytes`, which the caller limits.
     ///
     /// # Errors
-    /// [`SubjectAccessReviewError::Malformed`], [`SubjectAccessReviewError::Kind`], [`SubjectAccessReviewError::Version`]; and
-    /// [`SubjectAccessReviewError::Refused`] for what the API server would refuse too: not exactly
-    /// one attributes block, neither user nor groups, metadata that is not
-    /// empty, more than a million groups and extra values.
+    /// [`SubjectAccessReviewError::Malformed`], [`SubjectAccessReviewError::Kind`],
+    /// [`SubjectAccessReviewError::Version`]; and [`SubjectAccessReviewError::Refused`] for what
+    /// the API server would reject too: not exactly one attributes block, neither user nor groups,
+    /// metadata that is not empty, more than a million groups and extra values.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, SubjectAccessReviewError> {
         let settled = str::from_utf8(bytes)
             .ok()
@@ -239,11 +239,11 @@ impl<'a> SubjectAccessReview<'a> {
         }
     }
 
-    /// Every fault for which the API server would refuse this review, those of
-    /// selectors too, in its order.
+    /// Returns every error for which the API server would reject this review, including those of
+    /// selectors, in its order.
     ///
     /// # Errors
-    /// As [`decode`](Self::decode), but never [`SubjectAccessReviewError::Refused`].
+    /// The errors of [`decode`](Self::decode) except [`SubjectAccessReviewError::Refused`].
     pub fn faults(bytes: &[u8]) -> Result<Faults, SubjectAccessReviewError> {
         let text = utf8(bytes);
         let version = SubjectAccessReviewVersion::of(&text)?;
@@ -282,7 +282,7 @@ impl<'a> SubjectAccessReview<'a> {
 }
 
 impl<'a> RawSpec<'a> {
-    /// User and target, unless no attributes block is there. Invalid selectors are dropped.
+    /// The user and target, unless there is no attributes block. Invalid selectors are left out.
     fn target(self) -> Option<(User<'a>, Target<'a>)> {
         let target = match (self.resource, self.non_resource) {
             (Some(resource), _) => Target::Resource(Box::new(resource.attributes())),
@@ -333,7 +333,7 @@ impl SubjectAccessReviewVersion {
         }
     }
 
-    /// The version of a document, wherever in it the version stands.
+    /// The version of a document, wherever in it `apiVersion` stands.
     fn of(text: &str) -> Result<Self, SubjectAccessReviewError> {
         let (kind, api_version) = wire::type_meta(text)?;
         Self::parse(&kind, &api_version)
@@ -357,7 +357,7 @@ impl SubjectAccessReviewVersion {
 
 // Errors of decoding a SubjectAccessReview.
 
-/// What is wrong with a review's bytes. Each is the sender's fault: HTTP 400.
+/// Why a body is not a valid review. Each is the sender's error: HTTP 400.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubjectAccessReviewError {
@@ -370,7 +370,7 @@ pub enum SubjectAccessReviewError {
         /// The kind in the body; cut when long.
         found: String,
     },
-    /// A version that is not served, or none.
+    /// An unsupported version, or none.
     #[error(
         "expected apiVersion `authorization.k8s.io/v1` or `authorization.k8s.io/v1beta1`, found `{found}`"
     )]
@@ -378,13 +378,13 @@ pub enum SubjectAccessReviewError {
         /// The apiVersion in the body; cut when long.
         found: String,
     },
-    /// A review that the API server itself would refuse.
+    /// A review that the API server itself would reject.
     #[error("{0}")]
     Refused(Faults),
 }
 
 impl SubjectAccessReviewError {
-    /// The message for the sender: the error, and of malformed JSON also where and what.
+    /// The message for the sender: the error, and for malformed JSON also the position and cause.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -394,21 +394,21 @@ impl SubjectAccessReviewError {
     }
 }
 
-// The answer to a SubjectAccessReview, as the API server's client reads it.
+// Writes the reply to a SubjectAccessReview for the API server's webhook client.
 //
-// The client uses only `status` (`apiserver/plugin/pkg/authorizer/webhook/webhook.go`);
-// kind and apiVersion, if present, must be those of its request.
+// The client uses only `status` (`apiserver/plugin/pkg/authorizer/webhook/webhook.go`). Kind and
+// apiVersion, if present, must be those of its request.
 
-/// What goes back for one review.
+/// The reply to one review.
 #[derive(Debug, Clone, Copy)]
 pub struct SubjectAccessReviewReply<'a> {
-    /// The version asked.
+    /// The version of the request.
     pub version: SubjectAccessReviewVersion,
-    /// `allowed` for Allow, `denied` for Deny, neither for NoOpinion; never both.
+    /// Allow is written as `allowed`, Deny as `denied`, NoOpinion as neither; never both.
     pub decision: Decision,
-    /// What decided; empty is left out.
+    /// The reason of the decision; left out if empty.
     pub reason: &'a AuthorizationReason<'a>,
-    /// What went wrong on the way without preventing an answer; empty is left out.
+    /// Errors that did not prevent the decision; left out if empty.
     pub evaluation_error: &'a str,
 }
 
@@ -442,15 +442,15 @@ impl SubjectAccessReviewReply<'_> {
     }
 }
 
-// The SubjectAccessReview for another authorizer, as kube-apiserver writes it.
+// Writes the SubjectAccessReview for another authorizer as kube-apiserver does.
 //
-// Facts: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`.
+// Source: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`.
 
 // === impl SubjectAccessReviewVersion ===
 
 impl SubjectAccessReviewVersion {
-    /// The body of the question about `attributes`: what is empty is left out,
-    /// of selectors the requirements whose operators Kubernetes does not know.
+    /// Encodes the review that asks about `attributes`. Empty fields and requirements with unknown
+    /// operators are left out.
     #[must_use]
     pub fn encode(self, attributes: &Attributes<'_>) -> Vec<u8> {
         let mut out = String::with_capacity(512);
@@ -464,7 +464,7 @@ impl SubjectAccessReviewVersion {
         out.into_bytes()
     }
 
-    /// The spec alone, the same bytes for the same question.
+    /// Encodes only the spec. Equal attributes give equal bytes.
     #[must_use]
     pub fn encode_spec(self, attributes: &Attributes<'_>) -> Vec<u8> {
         let mut out = String::with_capacity(512);
@@ -519,7 +519,7 @@ fn write_resource(target: &mut ObjectWriter<'_>, resource: &ResourceAttributes<'
     write_selector(target, "labelSelector", &resource.selectors.label);
 }
 
-/// By key, as Go writes maps.
+/// Writes keys in order, as Go writes maps.
 fn write_extra(object: &mut ObjectWriter<'_>, extra: &[(Cow<'_, str>, Vec<Cow<'_, str>>)]) {
     let mut sorted: Vec<_> = extra.iter().collect();
     sorted.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -528,7 +528,7 @@ fn write_extra(object: &mut ObjectWriter<'_>, extra: &[(Cow<'_, str>, Vec<Cow<'_
     }
 }
 
-/// Leaving out what nobody knows only widens the question.
+/// Leaves out requirements with unknown operators, which only widens the request.
 fn write_selector(target: &mut ObjectWriter<'_>, key: &str, requirements: &[Requirement<'_>]) {
     let is_known = |requirement: &&Requirement<'_>| !matches!(requirement.operator, Operator::Unknown(_));
     let mut requirements = requirements.iter().filter(is_known).peekable();

@@ -1,4 +1,4 @@
-//! Decodes the values of documents into serde types; errors keep their place.
+//! Decodes documents into serde types, with errors that name their place.
 
 mod failure;
 
@@ -17,8 +17,8 @@ use super::{Document, Entry, Node, Value};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, PathSegment, nearest};
 
 impl Document {
-    /// Reads the document as a `T`. Unknown fields and values of a wrong type
-    /// are faults that name their place; with any of them there is no `T`.
+    /// Decodes the document into a `T`. Unknown fields and values of a wrong type are faults that
+    /// name their place; if there are any, the result is `None`.
     pub fn decode<T: serde::de::DeserializeOwned>(&self, faults: &mut Faults) -> Option<T> {
         self.decode_at(&FieldPath::root(), faults)
     }
@@ -37,8 +37,9 @@ impl Document {
         value.filter(|_| is_sound)
     }
 
-    /// Like [`Document::decode`], and then makes of the value what `check` does. Where something
-    /// cannot be read there is no result, but `check` reports what is wrong with the rest.
+    /// Like [`Document::decode`], but passes the value to `check` and returns its result. If a part
+    /// cannot be decoded, the result is `None`, but `check` still reports what is wrong with the
+    /// rest.
     pub fn decode_and<T: DeserializeOwned, U>(
         &self,
         faults: &mut Faults,
@@ -61,32 +62,33 @@ impl Document {
     }
 }
 
-/// The most values of a wrong type, and missing fields, that one run reports.
+/// How many values of a wrong type and missing fields are reported in one run.
 const MAX_FAILURES: usize = 16;
 
-/// The most passes over a document that has such. Each failure costs one, and a missing field one
-/// more for each type that is tried in its place.
+/// The most passes over a document with failures. Each failure needs one, and a missing field one
+/// more for each type of placeholder that is tried.
 const MAX_PASSES: usize = 32;
 
-/// What stands in for a missing field: the first that is of its type.
+/// The value that stands in for a missing field. They are tried in order until one has the right
+/// type.
 fn placeholder(number: usize) -> Option<Node> {
     use serde_json::json;
     let all = [json!(""), json!([]), json!({}), json!(false), json!(0)];
     all.into_iter().nth(number).map(Node::from_json)
 }
 
-/// What was read of a document.
+/// The result of decoding a document.
 struct Decoded<T> {
-    /// There is one without what is faulty too, unless that cannot be.
+    /// The value without its faulty parts; `None` if no repair made the document decodable.
     value: Option<T>,
     faults: Vec<Fault>,
-    /// What the value has not as the document has it.
+    /// The paths at which the value differs from the document.
     repaired: Vec<FieldPath>,
 }
 
-/// Reads the part at `path`. serde stops at the first value of a wrong type and at the first missing
-/// field. To find all of them, that value is left out, something stands in for that field, and
-/// the rest is read again.
+/// Decodes the part at `path`. serde stops at the first value of a wrong type and at the first
+/// missing field. To find all of them, the value is removed or a placeholder is put into the
+/// missing field, and the document is decoded again.
 fn decode<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Decoded<T> {
     let mut attempt = decode_once(document, path);
     let mut repairs = None;
@@ -94,7 +96,7 @@ fn decode<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Decoded
         let Err((at, failure)) = &attempt.decoded else {
             break;
         };
-        // A sound document is not copied.
+        // A document without failures is not copied.
         let repairs = repairs.get_or_insert_with(|| Repairs::new(document));
         if !repairs.repair(at, failure) {
             break;
@@ -119,13 +121,13 @@ fn decode<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> Decoded
     decoded
 }
 
-/// A document of which is left out, and filled in, what would end its reading.
+/// A copy of a document in which everything that stopped decoding is removed or filled in.
 struct Repairs<'d> {
     document: &'d Document,
     rest: Document,
     failures: Vec<Fault>,
     left_out: Vec<FieldPath>,
-    /// What was filled in, and with which of the placeholders.
+    /// The paths that were filled in, with the index of the placeholder.
     filled: Vec<(FieldPath, usize)>,
 }
 
@@ -140,8 +142,8 @@ impl<'d> Repairs<'d> {
         }
     }
 
-    /// Reports the failure at `at`, unless a repair caused it, and repairs it; `false` where that
-    /// is not possible.
+    /// Reports the failure at `at`, unless a repair caused it, and repairs it. Returns `false` if
+    /// that is not possible.
     fn repair(&mut self, at: &FieldPath, failure: &Failure) -> bool {
         if let Some(field) = failure.missing {
             let path = at.field(field);
@@ -189,21 +191,21 @@ impl<'d> Repairs<'d> {
     }
 }
 
-/// What became of reading a document once.
+/// The result of decoding a document once.
 struct Attempt<T> {
-    /// The value; else the place of what failed, and why.
+    /// The value, or the path and the reason of the failure.
     decoded: Result<T, (FieldPath, Failure)>,
     unknown: Vec<FieldPath>,
     structs: KnownFields,
 }
 
-/// The fields that belong where there are others.
+/// The fields of each struct for which the document has unknown fields, by path.
 type KnownFields = HashMap<FieldPath, &'static [&'static str]>;
 
-/// What readers note on the way.
+/// What the readers of nodes record on the way.
 #[derive(Default)]
 struct DecodeNotes {
-    /// The path of the innermost one to fail.
+    /// The path of the innermost reader that failed.
     failure: RefCell<Option<FieldPath>>,
     structs: RefCell<KnownFields>,
 }
@@ -228,7 +230,7 @@ fn decode_once<T: DeserializeOwned>(document: &Document, path: &FieldPath) -> At
     }
 }
 
-/// The most fields that a fault names.
+/// The most supported fields that a fault lists.
 const MAX_NAMED_FIELDS: usize = 16;
 
 fn unknown(document: &Document, path: FieldPath, structs: &KnownFields) -> Fault {
@@ -250,7 +252,7 @@ fn unknown(document: &Document, path: FieldPath, structs: &KnownFields) -> Fault
     )
 }
 
-/// serde_ignored's path, under `base`, in our words.
+/// Converts a path of serde_ignored below `base`.
 fn field_path(base: &FieldPath, path: &serde_ignored::Path<'_>) -> FieldPath {
     use serde_ignored::Path;
     match path {
@@ -263,14 +265,14 @@ fn field_path(base: &FieldPath, path: &serde_ignored::Path<'_>) -> FieldPath {
     }
 }
 
-/// Hands one node to serde. The innermost reader to fail notes its path.
+/// Passes one node to serde. The innermost reader that fails records its path.
 struct NodeReader<'d> {
     node: &'d Node,
     at: Position<'d>,
     notes: &'d DecodeNotes,
 }
 
-/// Where a reader is: a path that is written out only where something fails.
+/// The position of a reader, from which a path is made only on failure.
 #[derive(Clone, Copy)]
 enum Position<'d> {
     Base(&'d FieldPath),
@@ -290,7 +292,7 @@ impl Position<'_> {
 }
 
 impl<'d> NodeReader<'d> {
-    /// The same of a part, which lives no longer than this reader.
+    /// A reader for a part of this node.
     fn child<'c>(&self, node: &'c Node, at: Position<'c>) -> NodeReader<'c>
     where
         'd: 'c,
@@ -302,7 +304,7 @@ impl<'d> NodeReader<'d> {
         }
     }
 
-    /// Whether it is `null` among `apiGroups`, which Go reads as the core group's empty name.
+    /// Whether this is a `null` in `apiGroups`, which Go reads as the empty name of the core group.
     fn is_null_group(&self) -> bool {
         matches!(self.node.value, Value::Null)
             && matches!(self.at, Position::Index(Position::Field(_, "apiGroups"), _))

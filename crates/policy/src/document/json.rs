@@ -1,4 +1,4 @@
-//! JSON values with their line numbers.
+//! JSON values with their lines.
 
 use std::collections::HashSet;
 
@@ -9,21 +9,22 @@ use super::{Entry, MAX_DEPTH, Node, Value, column_number, yaml};
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-/// Reads a text's values one after the other.
+/// Reads consecutive JSON values.
 pub(crate) struct Reader<'t> {
     text: &'t str,
     at: usize,
-    /// From 0.
+    /// The line, from 0.
     line: u32,
     line_start: usize,
-    /// A byte whose column is known, and that column, from 0: lines may be long.
+    /// The last byte whose column was computed, and that column, from 0: lines may be long, and are
+    /// not to be counted again.
     column_of: (usize, usize),
     max_values: usize,
-    /// How many more the present value may have within it.
+    /// How many more values the current document may contain.
     left: usize,
 }
 
-/// A list or mapping that is open.
+/// A list or mapping that is not closed yet.
 enum OpenValue {
     List {
         start: Start,
@@ -33,24 +34,24 @@ enum OpenValue {
         start: Start,
         entries: Vec<Entry>,
         keys: HashSet<String>,
-        /// The key whose value comes next.
+        /// The key of the next value.
         key: (String, Start),
     },
 }
 
-/// Where a value or key begins.
+/// The position at which a value or key begins.
 #[derive(Clone, Copy, Default)]
 struct Start {
-    /// From 1.
+    /// The line, from 1.
     line: u32,
-    /// From 0.
+    /// The column, from 0.
     column: usize,
 }
 
 // === impl Reader ===
 
 impl<'t> Reader<'t> {
-    /// For values that have at most `max_values` within them each.
+    /// A reader of values that may each contain at most `max_values` values.
     pub(crate) const fn new(text: &'t str, max_values: usize) -> Self {
         Self {
             text,
@@ -63,8 +64,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// What has not been read, and the line on which it begins. White space before
-    /// it is left out, up to the end of a line.
+    /// The text that has not been read, and the line on which it begins. If white space with a line
+    /// break precedes it, it begins after that line break; other white space is left out.
     pub(crate) fn rest(&self) -> (&'t str, u32) {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let text = rest.trim_start();
@@ -93,8 +94,8 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Whether JSON comes next at all: if not, it may be YAML, whatever else is
-    /// wrong with it. What begins with a number or word and goes on is neither.
+    /// Checks that a JSON value comes next. If not, the text may be YAML, and the error is one of
+    /// syntax. But text that begins with a number or a literal and goes on is neither.
     fn check(&self) -> Result<()> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<&RawValue>();
@@ -112,7 +113,7 @@ impl<'t> Reader<'t> {
         Err(self.error(Reason::Syntax, "not JSON".to_owned()))
     }
 
-    /// Reads a scalar or an empty list or mapping; opens any other.
+    /// Reads a scalar or an empty list or mapping; opens any other list or mapping.
     fn begin(&mut self, open: &mut Vec<OpenValue>) -> Result<Option<Node>> {
         self.space();
         let start = self.start();
@@ -161,8 +162,8 @@ impl<'t> Reader<'t> {
         Ok(Some(start.node(value)))
     }
 
-    /// Puts `value` where it belongs, and closes what ends after it. The
-    /// outermost value, once it is whole.
+    /// Adds `value` to the innermost open list or mapping, and closes those that end after it.
+    /// Returns the outermost value once it is complete.
     fn complete(&mut self, mut value: Node, open: &mut Vec<OpenValue>) -> Result<Option<Node>> {
         loop {
             let end = match open.last_mut() {
@@ -214,7 +215,7 @@ impl<'t> Reader<'t> {
         Ok((key, start))
     }
 
-    /// Counts so many `values`.
+    /// Counts `values` more values.
     fn count(&mut self, values: usize) -> Result<()> {
         match self.left.checked_sub(values) {
             Some(left) => self.left = left,
@@ -251,7 +252,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The column of the place, from 0.
+    /// The column of the current position, from 0.
     fn column(&mut self) -> usize {
         let (known, column) = match self.column_of {
             (at, _) if at < self.line_start => (self.line_start, 0),
@@ -293,7 +294,7 @@ impl<'t> Reader<'t> {
         self.text.as_bytes().get(self.at).copied().unwrap_or(0)
     }
 
-    /// Takes `byte`, if it comes next.
+    /// Consumes `byte` if it comes next.
     fn take(&mut self, byte: u8) -> bool {
         self.space();
         let is_next = self.byte() == byte;
@@ -328,7 +329,8 @@ impl<'t> Reader<'t> {
 // === impl OpenValue ===
 
 impl OpenValue {
-    /// Most lists and mappings are short, and a vector has room for four at first.
+    /// Frees unused capacity: most lists and mappings are short, and a vector first allocates room
+    /// for four.
     fn close(self) -> Node {
         match self {
             Self::List { start, mut items } => {
@@ -353,7 +355,7 @@ impl Start {
     }
 }
 
-/// Where the characters of the valid `literal`, which begins at `line` and `column`, stand.
+/// The layout of the string in the valid `literal`, which begins at `line` and `column`.
 fn layout(literal: &str, line: u32, column: usize) -> Layout {
     let mut layout = LayoutRecorder::new(line);
     let text = literal.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
@@ -376,14 +378,15 @@ fn layout(literal: &str, line: u32, column: usize) -> Layout {
     layout.finish()
 }
 
-/// Past an escape whose backslash is read: its bytes in the text, its characters as written.
+/// Skips an escape after its backslash. Returns the number of bytes in the string, and the number
+/// of characters as written.
 fn escape(characters: &mut std::str::Chars<'_>) -> (usize, usize) {
     if characters.next() != Some('u') {
         return (1, 2);
     }
     let code: String = characters.by_ref().take(4).collect();
     match u32::from_str_radix(&code, 16).unwrap_or(0) {
-        // The other half of a pair follows.
+        // The second half of a surrogate pair follows.
         0xD800..=0xDBFF => {
             characters.by_ref().take(6).for_each(drop);
             (4, 12)

@@ -1,41 +1,41 @@
-//! Where the characters of a text stand in the file.
+//! The positions in the file of a string's characters.
 //!
-//! What is written and what is meant differ in length: by escapes, by the indentation of a
-//! block, by lines that are folded. So that a fault within a text (a CEL expression over ten
-//! lines) can name its line and column all the same, each text remembers where it begins, and
-//! every place at which it goes on elsewhere than right behind what is before it.
+//! Because of escapes, the indentation of block scalars and folded lines, a string differs from how
+//! it is written. A fault within a string (a CEL expression over ten lines) is still to name its
+//! line and column. For this, each string records where it begins, and every position at which the
+//! next character is not where the previous one ends.
 
-/// The most places of one text that are remembered: no expression has so many lines.
+/// The most positions that are recorded for one string: no expression has so many lines.
 const MAX_JUMPS: usize = 10_000;
 
-/// Where the characters of one text stand.
+/// The positions of one string's characters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Layout {
-    /// The column of its beginning, from 1, on the line of its node; 0: not known.
+    /// The column of the first character, from 1, on the line of its node; 0: not known.
     column: u32,
-    /// In the order of the text.
+    /// Sorted by the offset in the string.
     jumps: Vec<Jump>,
 }
 
-/// A place at which a text goes on elsewhere.
+/// A position at which a string continues elsewhere in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Jump {
-    /// The byte of the text.
+    /// The byte offset in the string.
     at: usize,
-    /// From 1; 0: from here on nothing is known.
+    /// The line, from 1; 0 if nothing is known from here on.
     line: u32,
-    /// In characters, from 1.
+    /// The column in characters, from 1.
     column: u32,
 }
 
-/// Follows a text while it is read.
+/// Records the layout of a string while it is read.
 #[derive(Debug)]
 pub(crate) struct LayoutRecorder {
     layout: Layout,
     /// The line on which the scalar begins, from 0.
     line: u32,
     is_begun: bool,
-    /// What comes next if the text goes on where it is: byte, line and column.
+    /// The position at which the next character is expected: byte, line and column.
     next: Option<(usize, u32, usize)>,
 }
 
@@ -59,12 +59,12 @@ impl Layout {
         (from.line > 0).then_some((from.line, column))
     }
 
-    /// As how many values it counts, for the memory that it takes.
+    /// How many values the layout counts as in the limit of values, because of its memory.
     pub(crate) const fn values(&self) -> usize {
         self.jumps.len() / 4
     }
 
-    /// How many bytes it takes besides its own.
+    /// The bytes of memory on the heap.
     pub(crate) const fn bytes(&self) -> usize {
         self.jumps.len() * size_of::<Jump>()
     }
@@ -76,7 +76,8 @@ impl Layout {
         }
     }
 
-    /// The same, for a node that does not begin on `line`, as the text does.
+    /// The same layout for a node that is on another line than the string, as that of an alias is.
+    /// `line` is the line of the string.
     pub(crate) fn apart_from(&self, line: u32) -> Self {
         let mut jumps = self.jumps.clone();
         if self.column > 0 {
@@ -94,7 +95,7 @@ impl Layout {
 // === impl LayoutRecorder ===
 
 impl LayoutRecorder {
-    /// For a scalar that begins on `line`, from 0.
+    /// A recorder for a scalar that begins on `line`, from 0.
     pub(crate) fn new(line: u32) -> Self {
         Self {
             layout: Layout::default(),
@@ -104,7 +105,7 @@ impl LayoutRecorder {
         }
     }
 
-    /// The byte `at` of the text comes from `line` and `column`, both from 0.
+    /// Records that the byte `at` of the string is at `line` and `column`, both from 0.
     pub(crate) fn read_from(&mut self, at: usize, line: u32, column: usize) {
         if self.goes_on(at, line, column) || self.layout.jumps.len() > MAX_JUMPS {
             return;
@@ -123,12 +124,12 @@ impl LayoutRecorder {
         });
     }
 
-    /// What was read up to the byte `at` is as it is written, up to `line` and `column`.
+    /// Records that the string up to the byte `at` is written as it is, up to `line` and `column`.
     pub(crate) const fn read_to(&mut self, at: usize, line: u32, column: usize) {
         self.next = Some((at, line, column));
     }
 
-    /// What was read last is shorter than it is written.
+    /// Records that the last part of the string is written with more characters.
     pub(crate) const fn skipped(&mut self) {
         self.next = None;
     }
@@ -138,7 +139,8 @@ impl LayoutRecorder {
         self.layout
     }
 
-    /// Whether nothing but white space of this line stands between this and what was read.
+    /// Whether this position follows the last one on the same line, with only white space between
+    /// that is also in the string.
     fn goes_on(&self, at: usize, line: u32, column: usize) -> bool {
         self.next.is_some_and(|(next_at, next_line, next_column)| {
             line == next_line && at.checked_sub(next_at) == column.checked_sub(next_column)
@@ -148,29 +150,29 @@ impl LayoutRecorder {
 
 // The error for a text that is not a valid document.
 
-/// What is wrong with a text, and where.
+/// What is wrong with a text, and where in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unreadable {
-    /// From 1.
+    /// The line, from 1.
     pub(crate) line: u32,
-    /// In characters, from 1.
+    /// The column in characters, from 1.
     pub(crate) column: usize,
     pub(crate) reason: Reason,
     message: String,
 }
 
-/// What sort of fault it is.
+/// The kind of error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// The text breaks the rules of its format.
+    /// The text violates the syntax of its format.
     Syntax,
-    /// There is more after the end of a document.
+    /// There is text after the end of a document.
     Trailing,
-    /// The text follows them, and says what cannot be: a key twice, say.
+    /// The syntax is right, but the content is not: a duplicate key, for example.
     Content,
 }
 
-/// What is wrong with a document of more than `max` values.
+/// The message for a document with more than `max` values.
 pub(crate) fn too_many_values(max: usize) -> String {
     format!(
         "the document has more than {max} values: write its objects one by one, with a line `---` between them"
@@ -180,7 +182,7 @@ pub(crate) fn too_many_values(max: usize) -> String {
 // === impl Unreadable ===
 
 impl Unreadable {
-    /// `message` about what stands at `line` and `column`, both counted from 0.
+    /// An error with `message` at `line` and `column`, both from 0.
     pub(crate) fn new(line: u32, column: usize, reason: Reason, message: impl Into<String>) -> Self {
         Self {
             line: line.saturating_add(1),
@@ -190,7 +192,7 @@ impl Unreadable {
         }
     }
 
-    /// The same where `lines` more stand above.
+    /// The same error, `lines` further down.
     pub(crate) fn moved_down(self, lines: u32) -> Self {
         Self {
             line: self.line.saturating_add(lines),
@@ -198,7 +200,7 @@ impl Unreadable {
         }
     }
 
-    /// The same place: the document has ended before it.
+    /// The error that there is text at this position after the end of the document.
     pub(crate) fn trailing(self) -> Self {
         Self {
             reason: Reason::Trailing,
@@ -208,7 +210,7 @@ impl Unreadable {
         }
     }
 
-    /// The message, with the column.
+    /// The message with the column.
     pub(crate) fn message(&self) -> String {
         format!("{} (column {})", self.message, self.column)
     }
@@ -219,7 +221,8 @@ mod tests {
     use super::super::parse;
     use crate::field::FieldPath;
 
-    /// Every character of the text at `a` that is no white space, found in the file by its place.
+    /// All characters of the string at `a` except white space, looked up in the file by their
+    /// places.
     fn all_found(file: &str) -> String {
         let document = parse(Some("f"), file).unwrap().pop().unwrap();
         let path = FieldPath::root().field("a");
@@ -234,7 +237,7 @@ mod tests {
                 assert!(place.column > 0, "{file:?}: {character}");
                 let line = file.lines().nth(place.line as usize - 1).unwrap();
                 let at = line.chars().nth(place.column as usize - 1);
-                // An escape is found where it begins.
+                // For an escaped character, the place is that of the escape.
                 assert!(
                     at == Some(character) || at == Some('\\'),
                     "{file:?}: {character} at {}:{} is {at:?}",

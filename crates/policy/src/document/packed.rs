@@ -1,9 +1,8 @@
-//! Documents in little memory, for those that are only read again where there is a
-//! warning to place.
+//! A compact form of documents, for those that are only needed again to locate a warning.
 //!
-//! One byte says what a value is; the numbers that follow are of variable length, and
-//! frequent words of Kubernetes are numbers too. A RoleBinding takes about a hundred bytes,
-//! where its tree takes thirty times as many.
+//! One byte tells the type of a value; the numbers after it have variable length, and frequent
+//! words of Kubernetes are numbers too. A RoleBinding takes about a hundred bytes, a thirtieth of
+//! its tree.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,21 +10,22 @@ use std::sync::Arc;
 use super::{Document, Entry, Node, Value};
 use crate::field::{FieldPath, Place};
 
-/// A document without columns and the layout of its texts: it says the same, on the same lines.
+/// A document without columns and the layout of its strings, but with the same values and lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedDocument {
     file: Option<Arc<str>>,
     bytes: Box<[u8]>,
 }
 
-/// A document, packed where there may be very many of its kind and no expressions in it.
+/// A document, which is packed if there may be very many of its kind and it has no expressions.
 #[derive(Debug, Clone)]
 pub(crate) enum KeptDocument {
     Whole(Box<Document>),
     Packed(PackedDocument),
 }
 
-/// Words that stand in many objects, as numbers. They are never written to a disk.
+/// Frequent words, which are packed as their index. Packed documents are never written to disk, so
+/// the list may change.
 const WORDS: [&str; 27] = [
     "apiVersion",
     "kind",
@@ -80,7 +80,7 @@ impl PackedDocument {
         }
     }
 
-    /// The same, of no file.
+    /// The same document without its file.
     #[must_use]
     pub fn of_no_file(self) -> Self {
         Self { file: None, ..self }
@@ -90,7 +90,7 @@ impl PackedDocument {
     #[must_use]
     pub fn unpack(&self) -> Document {
         let mut reader = PackedReader(&self.bytes);
-        // What was packed here can be unpacked.
+        // What `pack` wrote can always be read.
         let root = reader.node().unwrap_or(Node::new(0, Value::Null));
         Document::new(self.file.clone(), root)
     }
@@ -99,7 +99,7 @@ impl PackedDocument {
 // === packing ===
 
 impl KeptDocument {
-    /// The document, unpacked where it is packed.
+    /// The document, unpacked if necessary.
     pub(crate) fn get(&self) -> Cow<'_, Document> {
         match self {
             Self::Whole(document) => Cow::Borrowed(document),
@@ -107,7 +107,7 @@ impl KeptDocument {
         }
     }
 
-    /// As [`Document::place`].
+    /// Like [`Document::place`].
     pub(crate) fn place(&self, path: FieldPath) -> Place {
         self.get().place(path)
     }
@@ -160,7 +160,7 @@ fn pack(node: &Node, into: &mut Vec<u8>) {
     }
 }
 
-/// Seven bits in each byte, the lowest first.
+/// Writes seven bits per byte, the lowest first.
 fn number(mut value: u64, into: &mut Vec<u8>) {
     while value > 0x7f {
         into.push((value & 0x7f) as u8 | 0x80);
@@ -169,7 +169,8 @@ fn number(mut value: u64, into: &mut Vec<u8>) {
     into.push(value as u8);
 }
 
-/// A word by its number, with the lowest bit set; or the length and the text.
+/// Writes a frequent word as its index with the lowest bit set, and other strings as length and
+/// bytes.
 fn text(value: &str, into: &mut Vec<u8>) {
     match WORDS.iter().position(|word| *word == value) {
         Some(word) => number((word as u64) << 1 | 1, into),

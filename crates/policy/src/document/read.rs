@@ -1,6 +1,6 @@
-//! Splits a text into documents, like kubectl (`k8s.io/apimachinery/pkg/util/yaml`,
-//! `YAMLOrJSONDecoder`): consecutive JSON values, or YAML documents separated by lines
-//! that begin with `---`.
+//! Splits a text into documents as kubectl does (`k8s.io/apimachinery/pkg/util/yaml`,
+//! `YAMLOrJSONDecoder`): consecutive JSON values, or YAML documents separated by lines that begin
+//! with `---`.
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
@@ -10,10 +10,10 @@ use super::layout::{Reason, Unreadable};
 use super::{Document, Node, Value, json, yaml};
 use crate::field::{Fault, FaultKind, Place};
 
-/// Reads every document of a YAML stream or JSON text. `file` is only for messages.
+/// Parses every document of a YAML stream or JSON text. `file` is only for messages.
 ///
-/// Empty documents are left out. A key that stands twice, aliases that multiply,
-/// and nesting deeper than [`MAX_DEPTH`](super::MAX_DEPTH) are faults.
+/// Empty documents are left out. Duplicate keys, aliases that repeat too much, and nesting deeper
+/// than [`MAX_DEPTH`](super::MAX_DEPTH) are errors.
 ///
 /// # Errors
 ///
@@ -27,40 +27,42 @@ pub fn parse(file: Option<&str>, text: &str) -> Result<Vec<Document>, Fault> {
     Ok(documents)
 }
 
-/// A document of more bytes is long.
+/// A document with more bytes counts as long.
 const LONG_DOCUMENT_BYTES: usize = 256 << 10;
 
-/// What bounds the memory that documents take while they are read: some hundred bytes a value, of
-/// which there may be one for every two bytes of a text.
+/// Limits of the memory that documents take while they are parsed: a value takes some hundred
+/// bytes, and a text may have a value for every two bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct ParseLimits<'l> {
-    /// The most values of a document; one of more is a fault.
+    /// The most values of a document; more are an error.
     pub max_values: usize,
-    /// Locked while a document of more than 256 KiB is read and taken.
+    /// Locked while a document of more than 256 KiB is parsed and consumed, so that only one of
+    /// them is in memory.
     pub long_documents: Option<&'l Mutex<()>>,
 }
 
 // === impl ParseLimits ===
 
 impl<'l> ParseLimits<'l> {
-    /// No bounds, for texts that are bounded themselves.
+    /// No limits, for texts whose length is limited elsewhere.
     pub const NONE: Self = Self {
         max_values: usize::MAX,
         long_documents: None,
     };
 
-    /// Held while a document of so many bytes is read and taken.
+    /// The lock to hold while a document of `bytes` bytes is parsed and consumed.
     fn guard(&self, bytes: usize) -> Option<MutexGuard<'l, ()>> {
         let lock = self.long_documents.filter(|_| bytes > LONG_DOCUMENT_BYTES);
         lock.map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// As [`parse`], but has `take` take each document before the next is read, until it breaks.
+/// Like [`parse`], but passes each document to `take` before the next is parsed, until `take`
+/// breaks.
 ///
 /// # Errors
 ///
-/// As [`parse`]; `take` has taken what stands before that place.
+/// Those of [`parse`]. The documents before the error have been passed to `take`.
 pub fn parse_each(
     file: Option<&str>,
     text: &str,
@@ -82,10 +84,10 @@ pub fn parse_each(
     })
 }
 
-/// What takes each document of a text, until it breaks.
+/// Consumes each document of a text, until it breaks.
 type Take<'t> = &'t mut dyn FnMut(Node) -> ControlFlow<()>;
 
-/// Has `take` take every document of `text`.
+/// Passes every document of `text` to `take`.
 fn read(text: &str, limits: ParseLimits<'_>, take: Take<'_>) -> Result<(), Unreadable> {
     let mut count = 0;
     let counted = &mut |node: Node| {
@@ -94,15 +96,15 @@ fn read(text: &str, limits: ParseLimits<'_>, take: Take<'_>) -> Result<(), Unrea
     };
     let (rest, line) = match values(text, limits, counted) {
         Ok(()) => return Ok(()),
-        // After one value a stream of YAML may follow; after two it is one of JSON.
+        // A YAML stream may follow one JSON value; after two, the text is a JSON stream.
         Err(unread) if count < 2 && unread.error.reason == Reason::Syntax => (unread.rest, unread.line),
         Err(unread) => return Err(unread.error),
     };
     read_yaml(rest, line, limits, take)
 }
 
-/// `text` with a line feed at the end of each line, as kubectl's reader of lines gives it to YAML
-/// (`LineReader` of `k8s.io/apimachinery/pkg/util/yaml`).
+/// `text` with LF for CRLF, as kubectl's line reader passes it to the YAML parser (`LineReader` of
+/// `k8s.io/apimachinery/pkg/util/yaml`).
 fn with_line_feeds(text: &str) -> Cow<'_, str> {
     match text.contains("\r\n") {
         true => Cow::Owned(text.replace("\r\n", "\n")),
@@ -110,7 +112,7 @@ fn with_line_feeds(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// What of a text is not JSON.
+/// The part of a text that is not JSON.
 struct Unread<'t> {
     error: Unreadable,
     rest: &'t str,
@@ -118,7 +120,7 @@ struct Unread<'t> {
     line: u32,
 }
 
-/// The JSON values of `text`, which begins with a `{`.
+/// Reads the JSON values of `text`, if it begins with a `{`.
 fn values<'t>(text: &'t str, limits: ParseLimits<'_>, take: Take<'_>) -> Result<(), Unread<'t>> {
     if !text.trim_start().starts_with('{') {
         let error = Unreadable::new(0, 0, Reason::Syntax, "not JSON");
@@ -144,7 +146,7 @@ fn values<'t>(text: &'t str, limits: ParseLimits<'_>, take: Take<'_>) -> Result<
     }
 }
 
-/// The YAML documents of `text`, which begins on `first_line`.
+/// Parses the YAML documents of `text`, which begins on `first_line`.
 fn read_yaml(text: &str, first_line: u32, limits: ParseLimits<'_>, take: Take<'_>) -> Result<(), Unreadable> {
     let mut start = 0;
     let mut start_line = first_line;
@@ -171,14 +173,14 @@ fn read_yaml(text: &str, first_line: u32, limits: ParseLimits<'_>, take: Take<'_
         }
         (at, line) = (end, line.saturating_add(1));
     }
-    // The last line may have no end; kubectl gives it one.
+    // The last line may lack a line feed; kubectl adds one.
     let mut document = with_line_feeds(text.get(start..).unwrap_or_default());
     if !document.ends_with('\n') {
         document.to_mut().push('\n');
     }
     let _one_at_a_time = limits.guard(document.len());
     if let Some(node) = yaml::parse(&document, start_line, limits.max_values)? {
-        // It is the last, so that it does not matter whether there should be more.
+        // This is the last document, so it does not matter whether `take` breaks.
         let (ControlFlow::Continue(()) | ControlFlow::Break(())) = take(node);
     }
     Ok(())

@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::yaml::{ResolvedScalar, resolve};
 
-/// The longest key that stands behind no `?`, in bytes.
+/// The longest key in bytes that can be written without `? `.
 const LONGEST_KEY: usize = 1000;
 
-/// `value` as one YAML document. A reader of YAML 1.1 or 1.2 reads
-/// `value`. Recurses by its depth.
+/// Writes `value` as one YAML document, which YAML 1.1 and 1.2 parsers read as the same value.
+/// Recursion is bounded by the depth of `value`.
 #[must_use]
 pub fn to_yaml(value: &Value) -> String {
     let mut text = String::new();
@@ -27,13 +27,13 @@ pub fn to_yaml(value: &Value) -> String {
 
 fn mapping(text: &mut String, value: &Value, indent: usize) {
     for (position, (key, value)) in value.as_object().into_iter().flatten().enumerate() {
-        // The first entry stands behind the `- ` of a list, or where a line begins.
+        // The first entry follows the `- ` of a list, or is at the beginning of a line.
         if position > 0 {
             spaces(text, indent);
         }
         let start = text.len();
         string(text, key);
-        // A longer one is no key unless a `?` says so.
+        // A longer key is only recognised after `? `.
         if text.len() - start > LONGEST_KEY {
             text.insert_str(start, "? ");
             text.push('\n');
@@ -68,7 +68,7 @@ fn sequence(text: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// The value of a key, whose own column is `indent`.
+/// Writes the value of a key that is in the column `indent`.
 fn entry(text: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(entries) if !entries.is_empty() => {
@@ -89,12 +89,13 @@ fn entry(text: &mut String, value: &Value, indent: usize) {
     }
 }
 
-/// A value on one line, or text as a block below a parent in the column `indent`.
+/// Writes a value on one line, or a string as a block within a parent in the column `indent`.
 fn scalar(text: &mut String, value: &Value, indent: usize) {
     match value {
         Value::String(value) if is_block(value) => block(text, value, indent + 2),
         Value::String(value) => string(text, value),
-        // Without fraction or exponent a large number would be read as an integer.
+        // Floats are written with a fraction or an exponent: without it, a large one would be read
+        // as an integer.
         _ => {
             let _ = write!(text, "{value}");
         }
@@ -105,19 +106,19 @@ fn spaces(text: &mut String, count: usize) {
     text.extend(std::iter::repeat_n(' ', count));
 }
 
-/// Whether `c` ends a line, acts on a terminal, or changes the direction of text.
+/// Whether `c` is a control character, a line separator, or changes the direction of text.
 #[must_use]
 pub fn is_escaped(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether `line` begins with what GitHub's runners take for a command.
+/// Whether `line` begins as a workflow command of GitHub's runners does.
 pub(crate) fn begins_command(line: &str) -> bool {
     line.trim_start().starts_with("::")
 }
 
-/// Whether a `[` after this makes a command of GitHub's, Azure's or TeamCity's runners.
+/// Whether a `[` after `text` begins a command of GitHub's, Azure's or TeamCity's runners.
 pub(crate) fn is_before_command(text: &str) -> bool {
     text.trim_end_matches(|c: char| c.is_ascii_alphabetic())
         .ends_with("##")
@@ -128,8 +129,8 @@ fn has_command(line: &str) -> bool {
     begins_command(line) || brackets.any(|(position, _)| line.get(..position).is_some_and(is_before_command))
 }
 
-/// Whether it is several lines of plain characters, none of which ends or begins in
-/// white space or is a command.
+/// Whether a string can be written as a block: it has several lines of plain characters, neither
+/// begins nor ends with white space except one line break, and contains no command of a CI runner.
 fn is_block(value: &str) -> bool {
     let is_plain = |c: char| c == '\n' || !is_special(c);
     let body = value.strip_suffix('\n').unwrap_or(value);
@@ -151,7 +152,7 @@ fn block(text: &mut String, value: &str, indent: usize) {
     }
 }
 
-/// Characters that act, that YAML forbids, or that some would not see.
+/// Whether `c` is a control character, is forbidden in YAML, or is easily overlooked.
 fn is_special(c: char) -> bool {
     is_escaped(c) || matches!(c, '\u{a0}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
@@ -178,7 +179,7 @@ fn string(text: &mut String, value: &str) {
     text.push('"');
 }
 
-/// Whether it needs no quotes, for readers of YAML 1.1 and of 1.2.
+/// Whether a string needs no quotes, for YAML 1.1 and 1.2 parsers.
 fn is_bare(value: &str) -> bool {
     let is_safe = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | '@' | '(' | ')' | '+');
     let is_inner = |c: char| {
@@ -195,7 +196,7 @@ fn is_bare(value: &str) -> bool {
         && resolve("", value) == Ok(ResolvedScalar::Text)
 }
 
-/// What other readers of YAML take for a number or a time.
+/// Whether some YAML parsers would read the string as a number or a time.
 fn looks_like_number(value: &str) -> bool {
     value.starts_with(|c: char| c.is_ascii_digit() || c == '.')
         && value
@@ -218,7 +219,7 @@ mod tests {
             .map_or(Value::Null, |document| document.root().to_json())
     }
 
-    /// Text of what terminals, CI services, editors and YAML take for more than text.
+    /// Strings made of parts that have a meaning for terminals, CI services, editors or YAML.
     fn hostile_text() -> impl Strategy<Value = String> {
         let parts = [
             "::",

@@ -1,5 +1,4 @@
-//! YAML as Kubernetes' clients read it: YAML 1.1, as `sigs.k8s.io/yaml` turns
-//! it into JSON.
+//! YAML as Kubernetes' clients read it: YAML 1.1 as converted to JSON by `sigs.k8s.io/yaml`.
 //!
 //! ```text
 //! text --Cursor--> characters --YamlScanner--> tokens --Parser--> Tree --Builder--> Node
@@ -7,19 +6,19 @@
 //!                                                                       what scalars mean
 //! ```
 //!
-//! That library is based on a port of libyaml, whose scanner accepts more than the
-//! specification in some places and less in others. This reader accepts what that scanner
-//! accepts, so that a manifest means the same to kubectl and to Portcullis; a
-//! differential test ensures it (`tests/oracle/yaml.rs`). It is stricter where that
-//! library would silently lose text: text after the end of a document, and duplicate
-//! keys.
+//! That library is based on a port of libyaml, whose scanner accepts more than the specification in
+//! some places and less in others. This reader accepts what that scanner accepts, so that a
+//! manifest means the same to kubectl and to Portcullis; a differential test ensures this
+//! (`tests/oracle/yaml.rs`). It is stricter where that library would silently lose text: text after
+//! the end of a document, and duplicate keys.
 //!
-//! Time and memory are linear in the text: there is no recursion over nesting levels
-//! ([`MAX_DEPTH`](super::MAX_DEPTH) limits the depth of the tree), and the repetition by
+//! Time and memory are linear in the length of the text: parsing does not recurse over nesting
+//! levels ([`MAX_DEPTH`](super::MAX_DEPTH) limits the depth of the tree), and the repetition by
 //! aliases is limited.
 //!
-//! The last step is here: the builder makes JSON values of a tree. It follows aliases, merges merge
-//! keys (`<<`), resolves scalars, and converts keys of other types to text.
+//! The last step is in this module: the builder makes JSON values from the tree. It follows
+//! aliases, applies merge keys (`<<`), resolves scalars, and converts keys of other types to
+//! strings.
 
 mod parser;
 mod property;
@@ -43,7 +42,7 @@ use super::{Entry, MAX_DEPTH, Node, Value, column_number};
 
 use parser::{NodeKind, ParsedTree, ParsedValue, Scalar};
 
-/// The most bytes of text that aliases may repeat.
+/// The most bytes of strings that aliases may repeat.
 const MAX_REPEATED_BYTES: usize = 8 << 20;
 
 /// A mapping with more keys than this gets an index; most mappings of manifests have fewer.
@@ -52,12 +51,12 @@ const MAX_UNINDEXED_KEYS: usize = 16;
 const BINARY: &str = "tag:yaml.org,2002:binary";
 const MERGE: &str = "tag:yaml.org,2002:merge";
 
-/// Reads the one document in `text`; `None` where there is nothing but comments.
-/// Lines are counted from `line`, that of its beginning. More than `max_values` values are an error.
+/// Parses the one document in `text`; `None` if there are only comments. `line` is the line on
+/// which the text begins. More than `max_values` values are an error.
 pub(crate) fn parse(text: &str, line: u32, max_values: usize) -> Result<Option<Node>, Unreadable> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.starts_with('\u{feff}') {
-        // Behind two of them the reader of kubectl loses the first character of every line.
+        // After two byte order marks, kubectl's reader loses the first character of every line.
         let message = "the text begins with two byte order marks: remove one";
         let error = Unreadable::new(0, 1, Reason::Syntax, message);
         return Err(error.moved_down(line - 1));
@@ -87,7 +86,7 @@ fn read(text: &str, max_values: usize) -> Result<Option<Node>, Unreadable> {
     }
 }
 
-/// The document in `tree`.
+/// Builds the document from its tree.
 fn build(tree: &ParsedTree, max_values: usize) -> Result<Node, Unreadable> {
     let mut builder = DocumentBuilder {
         tree,
@@ -102,10 +101,10 @@ fn build(tree: &ParsedTree, max_values: usize) -> Result<Node, Unreadable> {
 
 struct DocumentBuilder<'t> {
     tree: &'t ParsedTree,
-    /// The aliases that the present value is reached by.
+    /// The aliases that are being followed, outermost first.
     followed: Vec<usize>,
     max_values: usize,
-    /// How many values were built, and how many of them through aliases.
+    /// The number of values built so far, including those that were reached through aliases.
     values: usize,
     repeated_values: usize,
     repeated_bytes: usize,
@@ -115,20 +114,20 @@ struct DocumentBuilder<'t> {
 #[derive(Default)]
 struct MappingEntries {
     entries: Vec<Entry>,
-    /// How each of them came to be there.
+    /// The origin of each entry.
     origins: Vec<AnchorOrigin>,
-    /// Where each key stands, once there are more than [`MAX_UNINDEXED_KEYS`].
+    /// The position of each key, once there are more than [`MAX_UNINDEXED_KEYS`].
     index: HashMap<String, usize>,
 }
 
 #[derive(Clone, Copy)]
 struct AnchorOrigin {
     sort: Discriminant<ResolvedScalar>,
-    /// Not written in the mapping itself, but taken from another.
+    /// Whether the entry was merged from another mapping.
     merged: bool,
 }
 
-/// A key as text, and what it was before: `1` and `"1"` come to the same.
+/// A key as a string, and the type it was written with: `1` and `"1"` are the same string.
 struct MappingKey {
     text: String,
     sort: Discriminant<ResolvedScalar>,
@@ -137,14 +136,14 @@ struct MappingKey {
 // === impl DocumentBuilder ===
 
 impl<'t> DocumentBuilder<'t> {
-    /// The value at `at`, `depth` levels down. Recursion ends at [`MAX_DEPTH`].
+    /// Builds the value at `at`, which is `depth` levels down. Recursion ends at [`MAX_DEPTH`].
     fn node(&mut self, at: usize, depth: usize) -> Result<Node, Unreadable> {
         let value = self.visit(at)?;
         let line = value.line.saturating_add(1);
         let built = match &value.kind {
             NodeKind::Scalar(scalar) => {
                 let mut node = Node::new(line, self.scalar(value, scalar)?).at_column(value.column);
-                // What is decoded stands nowhere.
+                // The characters of a decoded string are not in the file.
                 if node.as_str().is_some() && scalar.tag != BINARY {
                     node.layout = scalar.layout.clone();
                     self.count(node.layout.values(), value)?;
@@ -175,10 +174,10 @@ impl<'t> DocumentBuilder<'t> {
         Ok(Node::new(line, built).at_column(value.column))
     }
 
-    /// The value at `at`, which is counted.
+    /// Returns the value at `at`, and counts it.
     fn visit(&mut self, at: usize) -> Result<&'t ParsedValue, Unreadable> {
         let value = self.tree.value(at).ok_or_else(|| {
-            // Positions are those of the tree itself.
+            // The positions in a tree always refer to values of the tree.
             Unreadable::new(0, 0, Reason::Syntax, "a value is missing")
         })?;
         self.count(1, value)?;
@@ -191,7 +190,7 @@ impl<'t> DocumentBuilder<'t> {
         Ok(value)
     }
 
-    /// Counts so many `values`, which are at `value`.
+    /// Counts `values` more values, which are at `value`.
     fn count(&mut self, values: usize, value: &ParsedValue) -> Result<(), Unreadable> {
         self.values += values;
         if self.values > self.max_values {
@@ -200,8 +199,8 @@ impl<'t> DocumentBuilder<'t> {
         Ok(())
     }
 
-    /// As go-yaml bounds it: of few values nearly all may come from aliases, of
-    /// many a tenth.
+    /// The limit of go-yaml (`allowedAliasRatio` in `decode.go`): nearly all values may come from
+    /// aliases if there are few, but a tenth if there are many.
     fn repeats_too_much(&self) -> bool {
         const SMALL_VALUES: usize = 400_000;
         const LARGE_VALUES: usize = 4_000_000;
@@ -270,7 +269,7 @@ impl<'t> DocumentBuilder<'t> {
 
     // --- mappings ---
 
-    /// Adds what a mapping says to `into`.
+    /// Adds the entries of a mapping to `into`.
     fn mapping(
         &mut self,
         children: &[usize],
@@ -305,8 +304,8 @@ impl<'t> DocumentBuilder<'t> {
         }
     }
 
-    /// Merges the mapping at `at`, or each of those in the list there: of these
-    /// the first that has a key says its value.
+    /// Merges the mapping at `at`, or each mapping in the list there; the first one with a key
+    /// determines its value.
     fn merge(&mut self, at: usize, into: &mut MappingEntries, depth: usize) -> Result<(), Unreadable> {
         let Some(value) = self.tree.value(at) else {
             return Ok(());
@@ -337,7 +336,7 @@ impl<'t> DocumentBuilder<'t> {
         }
     }
 
-    /// A key as text.
+    /// A key as a string.
     fn key(&mut self, at: usize) -> Result<MappingKey, Unreadable> {
         let value = self.visit(at)?;
         match &value.kind {
@@ -389,7 +388,7 @@ impl MappingEntries {
         let (Some(old), Some(known)) = (self.entries.get_mut(at), self.origins.get_mut(at)) else {
             return Ok(());
         };
-        // What was merged is replaced by what comes later.
+        // A merged entry is replaced by a later one.
         if !known.merged {
             let message = duplicate(&text, old.line, merged, known.sort == sort);
             return Err(Unreadable::new(line, column, Reason::Content, message));
@@ -453,8 +452,8 @@ fn not_merged(value: &ParsedValue) -> Unreadable {
     error(value, "`<<` needs a mapping, or a list of mappings")
 }
 
-/// Base64 as Go's `encoding/base64` takes it; line breaks are left out. What is
-/// no UTF-8 is replaced, as in JSON.
+/// Decodes base64 as Go's `encoding/base64` does, ignoring line breaks. Bytes that are not valid
+/// UTF-8 are replaced, as in JSON.
 fn decode(text: &str) -> Option<String> {
     const LIKE_GO: GeneralPurposeConfig = GeneralPurposeConfig::new()
         .with_decode_allow_trailing_bits(true)
@@ -464,7 +463,7 @@ fn decode(text: &str) -> Option<String> {
     let mut decoded = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         decoded.push_str(chunk.valid());
-        // One for each byte, as Go writes it.
+        // One replacement for each byte, as in Go.
         decoded.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
     }
     Some(decoded)

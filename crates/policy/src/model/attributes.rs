@@ -1,39 +1,39 @@
-//! Authorization attributes: who wants to do what, as in
+//! The attributes of an authorization request: who wants to do what, as in
 //! `SubjectAccessReview.spec`.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// One authorization question.
+/// The attributes of one authorization request.
 ///
-/// Text is borrowed from the review wherever it can be. Kubernetes'
-/// counterpart is `authorizer.Attributes`
-/// (`apiserver/pkg/authorization/authorizer/interfaces.go`).
+/// Strings are borrowed from the review where possible. Kubernetes' counterpart is
+/// `authorizer.Attributes` (`apiserver/pkg/authorization/authorizer/interfaces.go`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attributes<'a> {
-    /// Who asks.
+    /// The user.
     pub user: User<'a>,
-    /// What for.
+    /// What the user wants to do.
     pub target: Target<'a>,
 }
 
-/// The user on whose behalf the API server asks.
+/// The user who sent the request to the API server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct User<'a> {
     /// The user name; a service account's is `system:serviceaccount:NAMESPACE:NAME`.
     pub name: Cow<'a, str>,
-    /// The authenticator's identifier of the user; often empty.
+    /// The user's unique ID from the authenticator; often empty.
     pub uid: Cow<'a, str>,
     /// The groups, in the order received.
     pub groups: Vec<Cow<'a, str>>,
-    /// What else the authenticator said, in the order received; keys keep their case.
+    /// Further attributes from the authenticator, in the order received; keys keep their case.
     pub extra: Vec<(Cow<'a, str>, Vec<Cow<'a, str>>)>,
 }
 
-/// What the user wants to reach.
+/// What the user wants to do, and to what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target<'a> {
-    /// An object, or a collection of objects, of the API. Boxed: it is much the larger.
+    /// An object, or a collection of objects, of the API. Boxed because it is much larger than the
+    /// other variant.
     Resource(Box<ResourceAttributes<'a>>),
     /// A path that is not part of any API group, such as `/healthz`.
     NonResource {
@@ -44,7 +44,7 @@ pub enum Target<'a> {
     },
 }
 
-/// A request for a resource. Empty text means absent, as on the wire.
+/// A request for a resource. An empty string means that a field is absent, as on the wire.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceAttributes<'a> {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, …, or `*`.
@@ -53,7 +53,7 @@ pub struct ResourceAttributes<'a> {
     pub namespace: Cow<'a, str>,
     /// The API group; empty for the core group.
     pub group: Cow<'a, str>,
-    /// The API version. No rule looks at it.
+    /// The API version. No rule depends on it.
     pub version: Cow<'a, str>,
     /// The resource in the plural, such as `pods`.
     pub resource: Cow<'a, str>,
@@ -61,38 +61,37 @@ pub struct ResourceAttributes<'a> {
     pub subresource: Cow<'a, str>,
     /// The object's name; empty for collections and most creates.
     pub name: Cow<'a, str>,
-    /// How a list, watch or deletecollection is narrowed.
+    /// The field and label selectors of a list, watch or deletecollection.
     pub selectors: Selectors<'a>,
-    /// The texts of selectors as a user wrote them, which prove nothing.
+    /// Selectors as the user wrote them, which authorize nothing.
     pub raw_selectors: RawSelectors<'a>,
 }
 
-/// `rawSelector` of `fieldSelector` and `labelSelector`; empty where there is none.
+/// `rawSelector` of `fieldSelector` and `labelSelector`; empty if absent.
 ///
-/// An API server asks by requirements, and never sends any of these. Conditions see
-/// them, no rule does.
+/// API servers send requirements instead, and never a `rawSelector`. Only CEL conditions can read
+/// it; rules do not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RawSelectors<'a> {
-    /// That of `fieldSelector`.
+    /// `fieldSelector.rawSelector`.
     pub field: Cow<'a, str>,
-    /// That of `labelSelector`.
+    /// `labelSelector.rawSelector`.
     pub label: Cow<'a, str>,
 }
 
-/// The requirements by which a request is narrowed. All of them hold at once.
+/// The requirements of the field and label selectors of a request, all of which hold.
 ///
-/// What the caller could not express as requirements is not here (a `rawSelector`, an
-/// invalid requirement, those beside a `rawSelector`): leaving it out only widens the
-/// request.
+/// Invalid requirements, `rawSelector`, and requirements sent together with a `rawSelector` are
+/// left out. That only widens the request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selectors<'a> {
-    /// Requirements on fields: only [`Operator::In`] and [`Operator::NotIn`] prove anything.
+    /// Requirements on fields. Only [`Operator::In`] and [`Operator::NotIn`] narrow the request.
     pub field: Vec<Requirement<'a>>,
     /// Requirements on labels.
     pub label: Vec<Requirement<'a>>,
 }
 
-/// `key operator values`, as `FieldSelectorRequirement` and `LabelSelectorRequirement` have it.
+/// `key operator values`, as in `FieldSelectorRequirement` and `LabelSelectorRequirement`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement<'a> {
     /// The field path or label key.
@@ -103,25 +102,25 @@ pub struct Requirement<'a> {
     pub values: Vec<Cow<'a, str>>,
 }
 
-/// A selector operator, case-sensitive as upstream.
+/// A selector operator; its spelling is case-sensitive, as upstream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Operator<'a> {
-    /// The value is one of those listed.
+    /// The value is one of the listed values.
     In,
-    /// The value is none of those listed, or the key is absent.
+    /// The value is none of the listed values, or the key is absent.
     NotIn,
     /// The key is present.
     Exists,
     /// The key is absent.
     DoesNotExist,
-    /// An operator of a later Kubernetes: it proves nothing, the others still count.
+    /// An operator of a later Kubernetes. This requirement is ignored; the others still count.
     Unknown(Cow<'a, str>),
 }
 
 // === impl Operator ===
 
 impl Operator<'_> {
-    /// The operator as the wire spells it.
+    /// The operator as spelled on the wire.
     #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
@@ -134,7 +133,7 @@ impl Operator<'_> {
     }
 }
 
-/// As kubectl takes it: `team in (a,b)`.
+/// In kubectl's notation: `team in (a,b)`.
 impl fmt::Display for Requirement<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -163,10 +162,10 @@ impl Selectors<'_> {
     }
 }
 
-// Attributes that own their text.
+// Attributes that own their strings.
 
 impl Attributes<'_> {
-    /// The same attributes with text of their own.
+    /// The same attributes with owned strings.
     #[must_use]
     pub fn into_owned(self) -> Attributes<'static> {
         Attributes {

@@ -5,12 +5,12 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
-/// The three answers of an authorizer. None is the default.
+/// The three possible decisions of an authorizer. None is the default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// The request may proceed; no later authorizer is asked.
     Allow,
-    /// The request is refused; no later authorizer is asked.
+    /// The request is denied; no later authorizer is asked.
     Deny,
     /// The next authorizer decides.
     NoOpinion,
@@ -37,19 +37,18 @@ impl fmt::Display for Decision {
 /// The object that decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause<'a> {
-    /// Its kind.
+    /// The kind of the object.
     pub kind: CauseKind,
-    /// Its namespace; empty for cluster-scoped kinds.
+    /// The namespace of the object; empty for cluster-scoped kinds.
     pub namespace: Cow<'a, str>,
-    /// Its name.
+    /// The name of the object.
     pub name: Cow<'a, str>,
-    /// The rule within it: an index into the rules of the role (for a binding)
-    /// or into the resource rules, then non-resource rules, of a policy; of a
-    /// webhook configuration, into its webhooks.
+    /// An index: into the rules of the role for a binding; into the resource rules followed by the
+    /// non-resource rules for a policy; into the webhooks for a webhook configuration.
     pub rule: Option<usize>,
 }
 
-/// The kinds that can decide.
+/// The kinds of objects that can decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CauseKind {
@@ -67,7 +66,7 @@ pub enum CauseKind {
     ValidatingAdmissionPolicy,
     /// `admissionregistration.k8s.io` MutatingAdmissionPolicy.
     MutatingAdmissionPolicy,
-    /// One of `authorization.webhooks`.
+    /// An authorization webhook of the configuration (`authorization.webhooks`).
     Webhook,
     /// `admissionregistration.k8s.io` ValidatingWebhookConfiguration.
     ValidatingWebhookConfiguration,
@@ -80,7 +79,7 @@ pub enum CauseKind {
 // === impl Cause ===
 
 impl Cause<'_> {
-    /// The same, with names of its own.
+    /// The same cause with owned strings.
     #[must_use]
     pub fn into_owned(self) -> Cause<'static> {
         Cause {
@@ -135,7 +134,7 @@ impl fmt::Display for CauseKind {
     }
 }
 
-/// `RoleBinding/prod/dev, rule 1`.
+/// For example `RoleBinding/prod/dev, rule 1`.
 impl fmt::Display for Cause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.namespace.as_ref() {
@@ -163,23 +162,23 @@ impl Serialize for Decision {
 
 // The result of a policy, as metrics count it.
 
-/// What an evaluated policy came to, as metrics count it.
+/// The result of evaluating a policy, as metrics count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PolicyResult {
     /// It applies and is enforced.
     Match,
     /// It was considered and does not apply.
     NoMatch,
-    /// A condition has no result.
+    /// A condition could not be evaluated.
     Error,
-    /// In Shadow it would allow.
+    /// The policy is in Shadow mode and would allow.
     ShadowAllow,
-    /// In Shadow it would deny.
+    /// The policy is in Shadow mode and would deny.
     ShadowDeny,
 }
 
 impl PolicyResult {
-    /// All of them.
+    /// Every result.
     pub const ALL: [Self; 5] = [
         Self::Match,
         Self::NoMatch,
@@ -207,33 +206,33 @@ impl fmt::Display for PolicyResult {
     }
 }
 
-// Why an HTTP request or an object is refused, in Kubernetes' words.
+// Why an HTTP request is rejected or an object is denied, in Kubernetes' terms.
 
 /// The values of `metav1.StatusReason` that are used here; reasons and codes pair as in
 /// `apimachinery/pkg/apis/meta/v1/types.go`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StatusReason {
-    /// 400: what was sent cannot be understood.
+    /// 400: the request cannot be understood.
     BadRequest,
-    /// 401: no or bad credential.
+    /// 401: no credential, or an invalid one.
     Unauthorized,
-    /// 403: it is known who asks, and that may not be.
+    /// 403: the user is known, and may not do this.
     Forbidden,
     /// 404: no such path.
     NotFound,
-    /// 405: the path knows other methods.
+    /// 405: the path does not support the method.
     MethodNotAllowed,
     /// 413: the body is larger than allowed.
     RequestEntityTooLarge,
-    /// 415: the body is not JSON.
+    /// 415: the content type is not JSON.
     UnsupportedMediaType,
     /// 422: the object cannot be stored as it is.
     Invalid,
-    /// 429: too much is in flight.
+    /// 429: too many requests are in flight.
     TooManyRequests,
-    /// 500: a fault of this program.
+    /// 500: an error of this program.
     InternalError,
-    /// 503: not now.
+    /// 503: temporarily unavailable.
     ServiceUnavailable,
     /// 504: the caller's deadline passed.
     Timeout,
@@ -278,7 +277,7 @@ impl StatusReason {
         }
     }
 
-    /// The reason that a policy spells so.
+    /// Parses the `reason` of a validation, for which policies may use four of the reasons.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {

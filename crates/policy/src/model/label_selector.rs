@@ -1,45 +1,45 @@
-//! `metav1.LabelSelector`, compiled: shared by aggregation and by admission's selectors.
+//! `metav1.LabelSelector`, compiled. ClusterRole aggregation and admission share it.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A selector over labels, as `LabelSelectorAsSelector` of
-/// `apimachinery/pkg/apis/meta/v1` compiles it: `matchLabels` and
-/// `matchExpressions` all hold at once, and the empty selector matches everything.
+/// A selector over labels, compiled as by `LabelSelectorAsSelector` of
+/// `apimachinery/pkg/apis/meta/v1`: all of `matchLabels` and `matchExpressions` must hold, and the
+/// empty selector matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector {
     terms: Vec<Term>,
 }
 
-/// The label that the API server gives to every namespace: its name.
+/// The label of every namespace that the API server sets to the namespace's name.
 pub const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
-/// Whether a selector selects a namespace, where that can be known.
+/// Whether a selector selects a namespace of which only some labels are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SelectorMatch {
-    /// It does.
+    /// It selects the namespace.
     Yes,
-    /// It does not.
+    /// It does not select the namespace.
     No,
-    /// It asks for labels that are not known.
+    /// The result depends on labels that are not known.
     Unknown,
 }
 
-/// One of `matchExpressions` as written.
+/// An item of `matchExpressions` as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LabelExpression {
     /// The label's key.
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`, case-sensitive.
     pub operator: String,
-    /// At least one for `In` and `NotIn`, none for the others.
+    /// The values: at least one for `In` and `NotIn`, none for the others.
     pub values: Vec<String>,
 }
 
 /// Why a selector cannot be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LabelSelectorFault {
-    /// Not one of the four operators.
+    /// An operator that is not one of the four.
     #[error("`{0}` is not a valid label selector operator")]
     UnknownOperator(String),
     /// `In` or `NotIn` without values.
@@ -58,10 +58,10 @@ pub enum LabelSelectorFault {
         /// The operator.
         operator: String,
     },
-    /// Not a qualified name of Kubernetes.
+    /// An invalid label key: it is not a qualified name.
     #[error("`{0}` is not a valid label key")]
     InvalidKey(String),
-    /// Not a label value of Kubernetes.
+    /// An invalid label value.
     #[error("`{0}` is not a valid label value")]
     InvalidValue(String),
 }
@@ -86,7 +86,7 @@ impl LabelSelector {
     /// Compiles `matchLabels` and `matchExpressions`.
     ///
     /// # Errors
-    /// The first label, then the first expression, that Kubernetes refuses.
+    /// The first error: of the labels, then of the expressions.
     pub fn compile(
         match_labels: &BTreeMap<String, String>,
         match_expressions: &[LabelExpression],
@@ -101,13 +101,13 @@ impl LabelSelector {
         Ok(Self { terms })
     }
 
-    /// Whether it selects everything.
+    /// Whether the selector is empty, and so selects everything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// Whether it selects the namespace `name`, of which no other label is known.
+    /// Whether the selector selects the namespace `name`, if only its name is known.
     #[must_use]
     pub fn selects_by_name(&self, name: &str) -> SelectorMatch {
         let (by_name, others): (Vec<_>, Vec<_>) = self
@@ -123,13 +123,13 @@ impl LabelSelector {
         }
     }
 
-    /// Whether it asks for no other label of a namespace than its name.
+    /// Whether the selector has requirements on a namespace's name only.
     #[must_use]
     pub fn asks_for_the_name_alone(&self) -> bool {
         self.keys().all(|key| key == NAMESPACE_NAME_LABEL)
     }
 
-    /// The same without what it asks of the label `key`.
+    /// The same selector without its requirements on the label `key`.
     #[must_use]
     pub(crate) fn without(&self, key: &str) -> Self {
         let others = self.terms.iter().filter(|term| term.key != key);
@@ -138,7 +138,7 @@ impl LabelSelector {
         }
     }
 
-    /// A label that it requires: an object without it, with one of these values, is not selected.
+    /// A label that every selected object has, and the values that it may have there.
     #[must_use]
     pub fn required_label(&self) -> Option<(&str, &[String])> {
         self.terms.iter().find_map(|term| match &term.test {
@@ -147,13 +147,13 @@ impl LabelSelector {
         })
     }
 
-    /// The keys it asks about, in the order written, with repetitions.
+    /// The label keys of the requirements, in the order written, with repetitions.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.terms.iter().map(|term| term.key.as_str())
     }
 
-    /// The values of which the label `key` must have one; `None` where it may have others.
-    /// The first list counts where there are several.
+    /// The values that the first `In` requirement on the label `key` allows; `None` if there is no
+    /// such requirement.
     #[must_use]
     pub fn values_of(&self, key: &str) -> Option<&[String]> {
         self.terms.iter().find_map(|term| match &term.test {
@@ -162,13 +162,14 @@ impl LabelSelector {
         })
     }
 
-    /// The values that it lists for the label `key`, to require one of them or to rule them out.
+    /// The values that requirements on the label `key` list, to include or to exclude them.
     pub fn listed_values(&self, key: &str) -> impl Iterator<Item = &str> {
         let terms = self.terms.iter().filter(move |term| term.key == key);
         terms.flat_map(|term| term.test.values()).map(String::as_str)
     }
 
-    /// Whether labels match, each found by `value_of`, which gives `None` for a label that is absent.
+    /// Whether the labels match. `value_of` returns the value of a label, or `None` if it is
+    /// absent.
     pub fn matches<V: AsRef<str>>(&self, value_of: impl Fn(&str) -> Option<V>) -> bool {
         self.terms
             .iter()
@@ -176,7 +177,7 @@ impl LabelSelector {
     }
 }
 
-/// As kubectl takes it: `tier in (prod),!legacy`.
+/// In kubectl's notation: `tier in (prod),!legacy`.
 impl fmt::Display for LabelSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, Term { key, test }) in self.terms.iter().enumerate() {
@@ -192,18 +193,19 @@ impl fmt::Display for LabelSelector {
     }
 }
 
-/// The most steps in which labels are looked for that several selectors ask for.
+/// The most steps that [`common_labels`] takes.
 const MAX_LABEL_STEPS: usize = 10_000;
 
-/// Whether there are labels for some selectors was not found out in the steps that this may take.
+/// The search for labels was given up after [`MAX_LABEL_STEPS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too many label selectors to find labels for")]
 pub(crate) struct LabelStepsError;
 
-/// Labels that each of `selectors` selects, or does not where that is to be so; `None` where there are none.
+/// Finds labels that each selector paired with `true` selects, and none paired with `false`; `None`
+/// if there are none.
 ///
 /// # Errors
-/// It takes more than [`MAX_LABEL_STEPS`].
+/// The search takes more than [`MAX_LABEL_STEPS`].
 pub(crate) fn common_labels(
     selectors: &[(&LabelSelector, bool)],
 ) -> Result<Option<BTreeMap<String, String>>, LabelStepsError> {
@@ -224,7 +226,7 @@ pub(crate) fn common_labels(
     }
 }
 
-/// What is asked of the value of each label.
+/// The tests that the value of each label must pass.
 #[derive(Clone, Default)]
 struct AskedLabels<'s>(BTreeMap<&'s str, Vec<LabelTest>>);
 
@@ -233,7 +235,8 @@ impl<'s> AskedLabels<'s> {
         self.0.entry(key).or_default().push(test);
     }
 
-    /// Labels that none of `others` selects: of each, one term does not hold. `labels` are as this asks.
+    /// Finds labels that pass these tests and that none of `others` selects: for each of these
+    /// selectors, one term must fail. `labels` already pass these tests.
     fn outside(
         &self,
         labels: BTreeMap<String, String>,
@@ -263,7 +266,7 @@ impl<'s> AskedLabels<'s> {
         Ok(None)
     }
 
-    /// Labels of which each is as all of its tests ask; `None` where there is none for one of them.
+    /// Labels that pass all tests of their key; `None` if no value passes those of some key.
     fn labels(&self) -> Option<BTreeMap<String, String>> {
         let mut labels = BTreeMap::new();
         for (key, tests) in &self.0 {
@@ -328,7 +331,7 @@ impl LabelTest {
         }
     }
 
-    /// What holds where this does not.
+    /// The test that holds exactly if this one does not.
     fn opposite(&self) -> Self {
         match self {
             Self::In(values) => Self::NotIn(values.clone()),
@@ -355,7 +358,7 @@ impl LabelTest {
     }
 }
 
-// The syntax of label keys and values, each fault in the words of Kubernetes
+// The syntax of label keys and values, with Kubernetes' error messages
 // (`apimachinery/pkg/api/validate/content/kube.go`).
 
 const MAX_NAME_BYTES: usize = 63;
@@ -380,8 +383,8 @@ const VALUE: &str = "a valid label must be an empty string or consist of alphanu
      or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or \
      '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// What is wrong with a label key, which is also what Kubernetes calls a qualified
-/// name: `[prefix/]name` (`IsLabelKey`).
+/// The errors of a label key, which has the syntax of a qualified name, `[prefix/]name`
+/// (`IsLabelKey`).
 pub(crate) fn label_key_faults(key: &str) -> impl Iterator<Item = &'static str> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -400,19 +403,18 @@ pub(crate) fn label_key_faults(key: &str) -> impl Iterator<Item = &'static str> 
     faults.into_iter().flatten()
 }
 
-/// What is wrong with a label value (`IsLabelValue`).
+/// The errors of a label value (`IsLabelValue`).
 pub(crate) fn label_value_faults(value: &str) -> impl Iterator<Item = &'static str> {
     let length = (value.len() > MAX_NAME_BYTES).then_some(LONG_VALUE);
     let form = (!value.is_empty() && !is_name(value)).then_some(VALUE);
     [length, form].into_iter().flatten()
 }
 
-/// Whether it is a label key, or a qualified name.
+/// Whether `key` is a valid label key, which is any qualified name.
 pub(crate) fn is_label_key(key: &str) -> bool {
     label_key_faults(key).next().is_none()
 }
 
-/// Whether it is a label value.
 pub(crate) fn is_label_value(value: &str) -> bool {
     label_value_faults(value).next().is_none()
 }
@@ -435,7 +437,7 @@ fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// Lower-case RFC 1123 labels joined by dots; the length of a label is not limited, as upstream.
+/// Lower-case RFC 1123 labels joined by dots. The length of a label is not limited, as upstream.
 fn is_dns_subdomain(text: &str) -> bool {
     let is_alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_label = |label: &[u8]| {
@@ -579,7 +581,7 @@ mod tests {
         );
         assert_eq!(common_labels(&[(&team, true), (&never, true)]), Ok(None));
         assert_eq!(common_labels(&[(&team, false), (&never, false)]), Ok(None));
-        // Each may be avoided in many ways, and all of them together in none.
+        // Each selector can be avoided in many ways, but no labels avoid all of them.
         let keys: Vec<String> = (0..12).map(|number| format!("k{number}")).collect();
         let mut hard: Vec<LabelSelector> = (0..12)
             .map(|_| {

@@ -1,8 +1,8 @@
 //! Label and field selectors in kubectl's notation.
 //!
-//! The grammars are those of `apimachinery/pkg/labels` and `.../fields`; the
-//! outcome is what a kube-apiserver puts into a review for them. It leaves out
-//! `<` and `>`, for which a review has no operator.
+//! The grammars are those of `apimachinery/pkg/labels` and `.../fields`. The result is what a
+//! kube-apiserver puts into a SubjectAccessReview, which has no operators for `<` and `>`: such
+//! requirements are left out.
 
 use std::fmt;
 use std::iter::Peekable;
@@ -10,11 +10,11 @@ use std::vec::IntoIter;
 
 use super::{Operator, Requirement};
 
-/// The requirements of a label selector such as `a=b,c!=d,e in (x,y),f,!g`.
+/// Parses a label selector such as `a=b,c!=d,e in (x,y),f,!g`.
 ///
 /// # Errors
 ///
-/// What was found where something else was expected.
+/// A message with the unexpected token and what was expected.
 pub fn parse_labels(text: &str) -> Result<Vec<Requirement<'static>>, String> {
     let mut tokens = tokens(text).into_iter().peekable();
     let mut requirements = Vec::new();
@@ -32,7 +32,7 @@ pub fn parse_labels(text: &str) -> Result<Vec<Requirement<'static>>, String> {
 
 type TokenStream<'a> = Peekable<IntoIter<SelectorToken<'a>>>;
 
-/// One requirement, or none where a review cannot say it.
+/// Parses one requirement. Returns `None` for one that a review cannot express.
 fn label_requirement(tokens: &mut TokenStream<'_>) -> Result<Option<Requirement<'static>>, String> {
     let absent = tokens.next_if_eq(&SelectorToken::Not).is_some();
     let key = match tokens.next() {
@@ -61,7 +61,7 @@ fn label_requirement(tokens: &mut TokenStream<'_>) -> Result<Option<Requirement<
     Ok(operator.map(|operator| requirement(key, operator, values)))
 }
 
-/// The value after `=`; nothing there is the empty value.
+/// The value after `=`, which may be empty.
 fn one_value(tokens: &mut TokenStream<'_>) -> Result<String, String> {
     match tokens.peek() {
         None | Some(SelectorToken::Comma) => Ok(String::new()),
@@ -74,7 +74,7 @@ fn one_value(tokens: &mut TokenStream<'_>) -> Result<String, String> {
     }
 }
 
-/// `(x,y)`: sorted, each once; a gap between commas is the empty value.
+/// Parses `(x,y)` into sorted, distinct values. Nothing between two commas is the empty value.
 fn values(tokens: &mut TokenStream<'_>) -> Result<Vec<String>, String> {
     if tokens.next_if_eq(&SelectorToken::Open).is_none() {
         return Err(expected("`(`", tokens.next()));
@@ -95,11 +95,11 @@ fn values(tokens: &mut TokenStream<'_>) -> Result<Vec<String>, String> {
     Ok(values)
 }
 
-/// The requirements of a field selector such as `spec.nodeName=node-1,status.phase!=Failed`.
+/// Parses a field selector such as `spec.nodeName=node-1,status.phase!=Failed`.
 ///
 /// # Errors
 ///
-/// A term without operator, or a bare `,`, `=` or `\` in a value.
+/// A term without operator, or an unescaped `,`, `=` or `\` in a value.
 pub fn parse_fields(text: &str) -> Result<Vec<Requirement<'static>>, String> {
     field_terms(text)
         .into_iter()
@@ -108,7 +108,7 @@ pub fn parse_fields(text: &str) -> Result<Vec<Requirement<'static>>, String> {
         .collect()
 }
 
-/// The parts between commas; `\` keeps what follows it from being one.
+/// Splits at commas that are not escaped with `\`.
 fn field_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(|c: char| {
@@ -163,14 +163,15 @@ fn expected(what: &str, found: Option<SelectorToken<'_>>) -> String {
     }
 }
 
-// The words of a label selector.
+// The tokens of a label selector.
 
-/// One word.
+/// One token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SelectorToken<'a> {
-    /// A key or value; also `in` and `notin`, which only their position distinguishes from keywords.
+    /// A key or a value. `in` and `notin` are words too: only their position makes them operators.
     Word(&'a str),
-    /// `=`, `==`, `!=`, `<`, `>`, or other signs that make no operator.
+    /// `=`, `==`, `!=`, `<`, `>`, or another sequence of these characters, which is not an
+    /// operator.
     Sign(&'a str),
     /// `!` before a key.
     Not,
@@ -182,7 +183,7 @@ pub(crate) enum SelectorToken<'a> {
     Close,
 }
 
-/// The words of `text`; blanks only separate.
+/// Splits `text` into tokens, which blanks may separate.
 pub(crate) fn tokens(text: &str) -> Vec<SelectorToken<'_>> {
     let mut rest = text.trim_start_matches(BLANKS);
     let mut tokens = Vec::new();
@@ -217,7 +218,7 @@ fn skip(text: &str, bytes: usize) -> &str {
     text.get(bytes..).unwrap_or_default()
 }
 
-/// As it was written.
+/// The token as written.
 impl fmt::Display for SelectorToken<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -234,7 +235,7 @@ impl fmt::Display for SelectorToken<'_> {
 mod tests {
     use super::*;
 
-    /// `key Operator value value`, requirements joined by ` & `.
+    /// Writes `key Operator value value`, with ` & ` between requirements.
     fn written(requirements: &[Requirement<'_>]) -> String {
         let one = |requirement: &Requirement<'_>| {
             let mut words = vec![requirement.key.to_string(), format!("{:?}", requirement.operator)];

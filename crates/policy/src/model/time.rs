@@ -1,4 +1,4 @@
-//! Times, and the periods during which policies are in force.
+//! Instants, and the periods during which policies are in force.
 //!
 //! There is no clock here: the caller passes the time of the decision.
 
@@ -8,20 +8,20 @@ use std::time::{Duration, SystemTime};
 
 use portcullis_cel::{Budget, CompileBudget, Timestamp};
 
-/// An instant between the years 1 and 9999, to the nanosecond.
+/// An instant between the years 1 and 9999, with nanosecond precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
-    /// Since 1970, in UTC.
+    /// Seconds since 1970 in UTC.
     seconds: i64,
     nanoseconds: u32,
 }
 
-/// From when until when something holds: `notBefore` and `notAfter`.
+/// A period of validity: `notBefore` and `notAfter`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Validity {
-    /// The first instant; `None`: always before the end.
+    /// The first instant of the period; `None` if it has no beginning.
     pub not_before: Option<Time>,
-    /// The first instant at which it holds no more; `None`: for ever.
+    /// The first instant after the period; `None` if it has no end.
     pub not_after: Option<Time>,
 }
 
@@ -36,7 +36,7 @@ impl Time {
     const FIRST: i64 = -62_135_596_800;
     const LAST: i64 = 253_402_300_799;
 
-    /// Reads RFC 3339, such as `2026-12-01T08:00:00Z`.
+    /// Parses RFC 3339, such as `2026-12-01T08:00:00Z`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let timestamp = Timestamp::parse(text)?;
@@ -46,7 +46,7 @@ impl Time {
         })
     }
 
-    /// So many seconds later, or the last second that there is.
+    /// The instant `seconds` later, limited to the years 1 to 9999.
     #[must_use]
     pub fn plus_seconds(self, seconds: i64) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Time {
         }
     }
 
-    /// The beginning of its second.
+    /// The instant without its fraction of a second.
     #[must_use]
     pub const fn whole_seconds(self) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Time {
         }
     }
 
-    /// The instant so many microseconds after the beginning of 1970, or before it where they are negative; `None`
+    /// The instant `microseconds` after the beginning of 1970, or before it if negative; `None`
     /// outside the years 1 to 9999.
     #[must_use]
     pub fn from_microseconds(microseconds: i64) -> Option<Self> {
@@ -77,13 +77,13 @@ impl Time {
         is_known.then_some(Self { seconds, nanoseconds })
     }
 
-    /// Microseconds since 1970; a part of one is cut off.
+    /// Microseconds since 1970, rounded down.
     #[must_use]
     pub fn as_microseconds(self) -> i64 {
         self.seconds * 1_000_000 + i64::from(self.nanoseconds / 1000)
     }
 
-    /// Seconds since 1970, as metrics give instants.
+    /// Seconds since 1970, as metrics report instants.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -94,7 +94,7 @@ impl Time {
     }
 }
 
-/// An instant outside the years 1 to 9999 becomes the nearest that is not.
+/// Limits an instant to the years 1 to 9999.
 impl From<SystemTime> for Time {
     fn from(time: SystemTime) -> Self {
         let (seconds, nanoseconds) = match time.duration_since(SystemTime::UNIX_EPOCH) {
@@ -144,19 +144,19 @@ impl fmt::Display for Time {
 // === impl Validity ===
 
 impl Validity {
-    /// Whether it holds at `now`: from `notBefore` on, and before `notAfter`.
+    /// Whether `now` is in the period: not before `notBefore`, and before `notAfter`.
     #[must_use]
     pub fn contains(&self, now: Time) -> bool {
         self.not_before.is_none_or(|start| start <= now) && !self.has_ended(now)
     }
 
-    /// Whether it holds no more.
+    /// Whether the period has ended at `now`.
     #[must_use]
     pub fn has_ended(&self, now: Time) -> bool {
         self.not_after.is_some_and(|end| end <= now)
     }
 
-    /// When both hold, if that is ever.
+    /// The period in which both hold, unless it is empty.
     #[must_use]
     pub fn intersection(self, other: Self) -> Option<Self> {
         let both = Self {
@@ -171,28 +171,28 @@ impl Validity {
     }
 }
 
-// When a decision is given up.
+// The deadline of a decision.
 
-/// How many bytes the expressions that share a budget may allocate in an attempt.
+/// The bytes that expressions sharing a budget may allocate in an attempt.
 const MAX_ATTEMPT_BYTES: usize = 2 << 20;
 
-/// When to give up.
+/// When to give up a decision.
 #[derive(Clone, Copy)]
 pub struct Deadline<'c> {
-    /// Whether the caller's deadline has passed. Once it has, it stays so.
+    /// Whether the caller's deadline has passed. Once it returns `true`, it keeps doing so.
     pub expired: &'c dyn Fn() -> bool,
-    /// For an attempt, of which many may run at the same time: set when an evaluation needs more than its
-    /// allowance of memory. The result of the attempt must then be discarded.
+    /// Set for an attempt, of which many may run at once: becomes `true` when an evaluation needs
+    /// more than its allowance of memory. The result of the attempt must then be discarded.
     pub needs_more: Option<&'c AtomicBool>,
 }
 
 // === impl Deadline ===
 
 impl<'c> Deadline<'c> {
-    /// There is as much time as it takes.
+    /// No deadline.
     pub const NEVER: Self = Self::new(&|| false);
 
-    /// To give up once `expired`, which then stays so.
+    /// A deadline that has passed once `expired` returns `true`, which it must then keep doing.
     #[must_use]
     pub const fn new(expired: &'c dyn Fn() -> bool) -> Self {
         Self {
@@ -201,12 +201,13 @@ impl<'c> Deadline<'c> {
         }
     }
 
-    /// Whether it is time to give up: what was not asked cannot be answered.
+    /// Whether the deadline has passed, and the decision is to be given up.
     pub(crate) fn has_passed(self) -> bool {
         (self.expired)()
     }
 
-    /// Ends an attempt, so that the work begins again where it may take long. Whether it was one.
+    /// Ends an attempt, so that the work starts again where it may take longer. Returns whether
+    /// this is an attempt.
     pub(crate) fn end_attempt(self) -> bool {
         if let Some(needs_more) = self.needs_more {
             needs_more.store(true, Ordering::Relaxed);
@@ -214,7 +215,7 @@ impl<'c> Deadline<'c> {
         self.needs_more.is_some()
     }
 
-    /// What expressions may cost together until then.
+    /// A budget of `cost` for evaluating expressions until the deadline.
     pub(crate) const fn budget(self, cost: u64) -> Budget<'c> {
         let budget = Budget::new(cost).until(self.expired);
         match self.needs_more {
@@ -223,7 +224,7 @@ impl<'c> Deadline<'c> {
         }
     }
 
-    /// What compiling the expressions of one object may take until then.
+    /// A budget for compiling the expressions of one object until the deadline.
     pub(crate) fn compile_budget(self) -> CompileBudget<'c> {
         CompileBudget::new().until(self.expired)
     }

@@ -1,7 +1,7 @@
-//! The AdmissionReview for a webhook behind the gateway, as the API server would send it
+//! Writes the AdmissionReview for a webhook behind the gateway, as the API server would
 //! (`CreateV1AdmissionReview` and `CreateV1beta1AdmissionReview` of
-//! `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`;
-//! `admissionReviewSpec` of `plugin/pkg/admission/webhook` of Kubernetes 1.7).
+//! `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`; `admissionReviewSpec` of
+//! `plugin/pkg/admission/webhook` of Kubernetes 1.7).
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,15 @@ use crate::admission::{Denial, GroupVersionKind, GroupVersionResource, Outcome, 
 use crate::model::{StatusReason, User};
 use portcullis_cel::json::{Node, ObjectWriter, write_string};
 
-/// What a question takes besides its objects, mostly.
+/// The usual size of a review without its objects, in bytes.
 const ENVELOPE_BYTES: usize = 1024;
 
-/// The AdmissionReview that asks the webhook of `call` about `request`, under
-/// `uid`, which the reply is to repeat.
+/// Encodes the AdmissionReview that asks the webhook of `call` about `request`. The reply has to
+/// repeat `uid`.
 ///
-/// Objects are copied as they were received, byte by byte. They are given in the
-/// kind and resource that the webhook's rules match; `requestKind` and
-/// `requestResource` stay those that the user asked for. `v1alpha1` has room
-/// neither for these nor for the uid, the options and `dryRun`.
+/// Objects are copied byte for byte as they were received. The kind and resource are those that the
+/// webhook's rules match; `requestKind` and `requestResource` are those of the user's request.
+/// `v1alpha1` has no fields for the latter, the uid, the options and `dryRun`.
 #[must_use]
 pub fn encode_review(call: &Call, request: &Request<'_>, uid: &str) -> Vec<u8> {
     let object = call
@@ -52,7 +51,7 @@ pub fn encode_review(call: &Call, request: &Request<'_>, uid: &str) -> Vec<u8> {
     request.restored(out)
 }
 
-// In the order of the Go types.
+// Fields are in the order of the Go types.
 
 fn write_request(
     fields: &mut ObjectWriter<'_>,
@@ -121,16 +120,16 @@ fn write_resource(fields: &mut ObjectWriter<'_>, name: &str, resource: &GroupVer
     });
 }
 
-/// An object as it was received; `null` where there is none.
+/// An object as it was received, or `null`.
 fn as_received(object: Option<Node<'_>>) -> &str {
     object.map_or("null", Node::raw)
 }
 
-// The answer to an AdmissionReview, as the API server's webhook client reads it
+// Writes the reply to an AdmissionReview for the API server's webhook client
 // (`apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`).
 
-/// The longest key of an audit annotation. The API server puts the webhook's
-/// name and a slash before it, and drops what is then no qualified name.
+/// The longest key of an audit annotation, in bytes. The API server prepends the webhook's name and
+/// a slash, and drops a key that is then not a qualified name.
 const KEY_BYTES: usize = 63;
 
 pub(crate) fn encode(version: ReviewVersion, request: &Request<'_>, outcome: &Outcome) -> Vec<u8> {
@@ -156,7 +155,7 @@ pub(crate) fn encode(version: ReviewVersion, request: &Request<'_>, outcome: &Ou
     out.into_bytes()
 }
 
-/// The outcome, or a refusal where the version has no room for its patch.
+/// Returns the outcome, or a denial if the version has no field for its patch.
 pub(crate) fn within_version(version: ReviewVersion, mut outcome: Outcome) -> Outcome {
     let is_without_patch = version == ReviewVersion::V1alpha1 && !outcome.patch.is_empty();
     if is_without_patch && outcome.denial.is_none() {
@@ -216,7 +215,7 @@ fn patch(response: &mut ObjectWriter<'_>, patch: Vec<u8>) {
 }
 
 fn annotations(response: &mut ObjectWriter<'_>, annotations: &BTreeMap<String, String>) {
-    // Two keys that differed only in a slash may become one.
+    // Keys that differ only in having a slash or a dot become the same; the first is kept.
     let mut keys: BTreeMap<String, &str> = BTreeMap::new();
     for (key, value) in annotations {
         keys.entry(annotation_key(key)).or_insert(value);
@@ -234,8 +233,8 @@ fn warnings(response: &mut ObjectWriter<'_>, outcome: &Outcome) {
     }
 }
 
-/// A key without slash and of at most [`KEY_BYTES`]; of a longer one its
-/// beginning, `-` and the hash of the whole.
+/// The key with dots for slashes. If it is longer than [`KEY_BYTES`], its beginning, `-` and a hash
+/// of the whole key.
 fn annotation_key(key: &str) -> String {
     let key = key.replace('/', ".");
     if key.len() <= KEY_BYTES {
@@ -245,7 +244,7 @@ fn annotation_key(key: &str) -> String {
     format!("{beginning}-{:08x}", fnv1a(key.as_bytes()))
 }
 
-/// FNV-1a: the same in every build, which the keys in an audit log must be.
+/// FNV-1a, which is the same in every build: keys in an audit log must not change.
 fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
@@ -262,7 +261,7 @@ mod tests {
     use crate::api::AdmissionReview;
     use crate::api::admission_review::tests::fixtures;
 
-    /// Spaces, a number beyond 2^53 and an escape, which must stay as they are.
+    /// Spaces, a number beyond 2^53 and an escape, which must stay unchanged.
     const OBJECT: &str =
         r#"{ "kind":"Pod","metadata":{"name":"p"}, "n": 12345678901234567890.10, "t":"\u00e9" }"#;
 

@@ -1,14 +1,14 @@
-//! Validation of the reply of a webhook behind the gateway, field by field, before any of
-//! it counts.
+//! Validates the reply of a webhook behind the gateway, field by field, before any of it takes
+//! effect.
 //!
 //! ```text
 //! body ─json─▶ fields of the right types ─▶ version, uid, patch with patchType ─▶ Reply
 //!         └────────── failed to call ┴────────────── received invalid ──────────▶ CallFailure
 //! ```
 //!
-//! Facts: `VerifyAdmissionResponse` of
-//! `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`; the checks before
-//! it are those of `client-go`'s decoder.
+//! Sources: `VerifyAdmissionResponse` of
+//! `apiserver/pkg/admission/plugin/webhook/request/admissionreview.go`; the checks before it are
+//! those of `client-go`'s decoder.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,23 +24,23 @@ use crate::api::utf8;
 use crate::model::{StatusReason, truncate_with_mark};
 use portcullis_cel::json::{self, Document, Kind, Node};
 
-/// The only kind of a reply.
+/// The kind that a reply must have.
 const KIND: &str = "AdmissionReview";
 
-/// Reads the body of the reply to a [question](super::encode_review()).
+/// Validates the body of the reply to a [review](super::encode_review()).
 ///
-/// JSON alone, as Go reads it: keys count by case, unknown ones are ignored, of
-/// equal ones the last counts, a byte order mark is passed over. A reply in
-/// `v1` names its kind and repeats the `uid`; its patch goes with a patchType,
-/// and comes from mutating webhooks alone. One in `v1beta1` need not, and its
-/// patches are JSON Patches. One in `v1alpha1` has a verdict and nothing else.
+/// The body must be JSON, and is read as Go reads it: keys are case-sensitive, unknown keys are
+/// ignored, the last of several equal keys counts, and a byte order mark is skipped. A `v1` reply
+/// names its kind and repeats the `uid`; its patch has a patchType, and only mutating webhooks may
+/// send one. A `v1beta1` reply need not do so, and its patches are JSON Patches. A `v1alpha1` reply
+/// only allows or denies.
 ///
-/// A reply that names another kind or version than was asked is none, in `v1beta1` too:
-/// the decoder of an API server refuses it before it looks at the response.
+/// A reply of another kind or version is invalid, in `v1beta1` too: an API server's decoder rejects
+/// it before the response is validated.
 ///
 /// # Errors
 ///
-/// [`CallFailure::Failed`] for whatever else.
+/// [`CallFailure::Failed`] for any other body.
 pub fn verify(call: &Call, uid: &str, phase: Phase, body: &[u8]) -> Result<WebhookReply, CallFailure> {
     let body = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
     let document = Document::parse(utf8(body)).map_err(|error| undecodable(error.into()))?;
@@ -51,12 +51,12 @@ pub fn verify(call: &Call, uid: &str, phase: Phase, body: &[u8]) -> Result<Webho
     verify_decoded(call, uid, phase, document.root())
 }
 
-/// What is believed of a reply once it was decoded: `VerifyAdmissionResponse` alone, for
-/// which the kind that a reply in `v1beta1` names is no matter.
+/// Validates a decoded reply, as `VerifyAdmissionResponse` alone does: the kind and version of a
+/// `v1beta1` reply are not checked.
 ///
 /// # Errors
 ///
-/// [`CallFailure::Failed`]: a field of the wrong type, no response, or one that breaks a
+/// [`CallFailure::Failed`]: a field has the wrong type, the response is missing, or it breaks a
 /// rule of its version.
 pub fn verify_decoded(
     call: &Call,
@@ -74,7 +74,7 @@ fn undecodable(error: Undecodable) -> CallFailure {
     CallFailure::Failed(format!("failed to call webhook: {error}"))
 }
 
-/// A reply whose fields are of the right types.
+/// A reply whose fields have the right types.
 struct ReplyReview<'r> {
     header: ReplyHeader<'r>,
     response: Option<Response<'r>>,
@@ -85,7 +85,7 @@ struct ReplyHeader<'r> {
     api_version: Cow<'r, str>,
 }
 
-/// Why it is no AdmissionReview of the version asked.
+/// Why a body is not an AdmissionReview of the requested version.
 #[derive(Debug, thiserror::Error)]
 enum Undecodable {
     #[error(transparent)]
@@ -96,7 +96,7 @@ enum Undecodable {
     Kind(#[from] WrongKind),
 }
 
-/// Why it is none that can be believed.
+/// Why a decoded reply is invalid.
 #[derive(Debug, thiserror::Error)]
 enum Invalid {
     #[error("webhook response was absent")]
@@ -117,7 +117,7 @@ enum Invalid {
     PatchTypeOfValidating,
 }
 
-/// Its kind or version is another than was asked, or is missing where it must not.
+/// The kind or version is not the requested one, or is missing where it is required.
 #[derive(Debug, thiserror::Error)]
 #[error("expected webhook response of {asked}, Kind={KIND}, got {found}")]
 struct WrongKind {
@@ -173,7 +173,7 @@ impl<'r> ReplyHeader<'r> {
         })
     }
 
-    /// What is absent is taken for what was asked.
+    /// An absent kind or version counts as the requested one.
     fn check(&self, version: ReviewVersion) -> Result<(), WrongKind> {
         let is_kind = self.kind.is_empty() || self.kind == KIND;
         if is_kind && (self.api_version.is_empty() || self.api_version == version.api_version()) {
@@ -189,7 +189,7 @@ impl<'r> ReplyHeader<'r> {
         }
     }
 
-    /// Whether both are there, and are those of `version`.
+    /// Whether kind and version are present, and are those of `version`.
     fn names(&self, version: ReviewVersion) -> bool {
         self.kind == KIND && self.api_version == version.api_version()
     }
@@ -199,13 +199,13 @@ const fn wrong(field: &'static str, expected: &'static str) -> AdmissionReviewEr
     AdmissionReviewError::Field { field, expected }
 }
 
-// The Status with which a webhook refuses (`ToStatusErr` of
+// Reads the Status of a webhook's denial (`ToStatusErr` of
 // `apiserver/pkg/admission/plugin/webhook/errors/statuserror.go`).
 
-/// No refusal has a lower code.
+/// The lowest code of a denial.
 const LOWEST_CODE: i32 = 400;
 
-/// A refusal in v1 and v1beta1: its message names the webhook.
+/// A denial in v1 and v1beta1, whose message names the webhook.
 pub(crate) fn denial(webhook: &str, status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
     let mut denial = read(status)?;
     let denied = format!("admission webhook {webhook:?} denied the request");
@@ -217,9 +217,9 @@ pub(crate) fn denial(webhook: &str, status: Option<Node<'_>>) -> Result<Denial, 
     Ok(denial)
 }
 
-/// A refusal in v1alpha1: passed on as it is, and without Status an error of the
-/// server (`plugin/pkg/admission/webhook/admission.go` of Kubernetes 1.7). A
-/// code that would mean success is raised all the same.
+/// A denial in v1alpha1: it is passed on unchanged, and becomes an internal error if there is no
+/// Status (`plugin/pkg/admission/webhook/admission.go` of Kubernetes 1.7). A code below 400, which
+/// would mean success, is raised.
 pub(crate) fn verbatim(webhook: &str, status: Option<Node<'_>>) -> Result<Denial, AdmissionReviewError> {
     let mut denial = read(status)?;
     if status.is_none() {
@@ -270,13 +270,13 @@ fn details(node: Node<'_>) -> Result<StatusDetails, AdmissionReviewError> {
     })
 }
 
-/// The part of a refusal that is passed on.
+/// A string, cut to the length that is passed on.
 fn beginning(node: Option<Node<'_>>, field: &'static str) -> Result<String, AdmissionReviewError> {
     let text = text(node, field)?;
     Ok(truncate_with_mark(&text, WebhookReply::MAX_TEXT_BYTES).into_owned())
 }
 
-/// All are read, and the first are kept.
+/// Validates all causes, and keeps the first [`WebhookReply::MAX_CAUSES`].
 fn causes(details: Node<'_>) -> Result<Vec<StatusCause>, AdmissionReviewError> {
     const WRONG: AdmissionReviewError = wrong("status.details.causes", "a list of maps");
     let Some(causes) = details.get("causes").filter(|causes| !causes.is_null()) else {
@@ -303,7 +303,7 @@ fn causes(details: Node<'_>) -> Result<Vec<StatusCause>, AdmissionReviewError> {
     Ok(kept)
 }
 
-/// An `int32`; 0 where there is none.
+/// An `int32`; 0 if absent.
 fn number(node: Node<'_>, name: &str, field: &'static str) -> Result<i32, AdmissionReviewError> {
     match node.get(name).filter(|value| !value.is_null()) {
         None => Ok(0),
@@ -314,33 +314,34 @@ fn number(node: Node<'_>, name: &str, field: &'static str) -> Result<i32, Admiss
     }
 }
 
-// `AdmissionResponse`: its fields, and which patch goes with which version.
+// `AdmissionResponse`: its fields, and the rules for patches in each version.
 
-/// As Go reads base64: padded, and the bits that no byte takes may be anything.
+/// Base64 as Go reads it: padded, with unused trailing bits of any value.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// The only type of patch there is.
+/// The only type of patch.
 const JSON_PATCH: &str = "JSONPatch";
 
 pub(crate) struct Response<'r> {
     pub(crate) uid: Cow<'r, str>,
     patch: Vec<u8>,
-    /// `None` where there is none, which is not the same as an empty one.
+    /// `None` if the field is absent, which differs from an empty string.
     patch_type: Option<Cow<'r, str>>,
-    /// Everything but patch and patchType.
+    /// The reply without patch and patchType.
     pub(crate) reply: WebhookReply,
 }
 
 // === impl Response ===
 
 impl<'r> Response<'r> {
-    /// `response`, of v1 and v1beta1.
+    /// Reads `response` of v1 and v1beta1.
     pub(crate) fn read(call: &Call, node: Node<'r>) -> Result<Self, AdmissionReviewError> {
         let is_allowed = flag(node.get("allowed"), "response.allowed")?;
-        // Read in any case: a field of the wrong type spoils the whole reply.
+        // Read even if the request is allowed: a field of the wrong type invalidates the whole
+        // reply.
         let denial = denial(&call.webhook.name, map(node.get("status"), "response.status")?)?;
         let patch_type = node.get("patchType").filter(|value| !value.is_null());
         Ok(Self {
@@ -358,7 +359,7 @@ impl<'r> Response<'r> {
         })
     }
 
-    /// `status`, of v1alpha1. Where there is none, nothing is allowed.
+    /// Reads `status` of v1alpha1. If it is absent, the request is denied.
     pub(crate) fn read_alpha(call: &Call, node: Option<Node<'r>>) -> Result<Self, AdmissionReviewError> {
         let (is_allowed, status) = match node {
             None => (false, None),
@@ -379,7 +380,8 @@ impl<'r> Response<'r> {
         })
     }
 
-    /// The rules of v1: patch and patchType both or neither, and only to mutate.
+    /// The rules of v1: patch and patchType must be present together, and only if the webhook is
+    /// mutating.
     fn with_patch_of_its_type(self, phase: Phase) -> Result<WebhookReply, Invalid> {
         let has_patch = !self.patch.is_empty();
         match (phase, self.patch_type) {
@@ -396,8 +398,8 @@ impl<'r> Response<'r> {
         }
     }
 
-    /// The rules of v1beta1: whatever its type, a patch is a JSON Patch; that of
-    /// a validating webhook is passed over.
+    /// The rules of v1beta1: a patch is a JSON Patch, whatever its type, and that of a validating
+    /// webhook is ignored.
     pub(crate) fn with_json_patch(self, phase: Phase) -> WebhookReply {
         if phase == Phase::Validate || self.patch.is_empty() {
             return self.reply;
@@ -410,8 +412,7 @@ impl<'r> Response<'r> {
     }
 }
 
-/// `[]byte` as Go reads it: base64, in which line ends do not count, or a list
-/// of numbers.
+/// Reads `[]byte` as Go does: base64, in which line breaks are ignored, or a list of numbers.
 fn bytes(node: Option<Node<'_>>) -> Result<Vec<u8>, AdmissionReviewError> {
     const WRONG: AdmissionReviewError = wrong("response.patch", "base64");
     let Some(node) = node else {
@@ -438,7 +439,7 @@ fn bytes(node: Option<Node<'_>>) -> Result<Vec<u8>, AdmissionReviewError> {
     }
 }
 
-/// All are read, and the first are kept: a reply may have millions.
+/// Validates all warnings, and keeps the first: a reply may have millions.
 fn warnings(node: Node<'_>) -> Result<Vec<String>, AdmissionReviewError> {
     const WRONG: AdmissionReviewError = wrong("response.warnings", "a list of text");
     let Some(written) = node.get("warnings").filter(|written| !written.is_null()) else {
@@ -461,11 +462,11 @@ fn warnings(node: Node<'_>) -> Result<Vec<String>, AdmissionReviewError> {
     Ok(warnings)
 }
 
-/// All are read, and the first are kept.
+/// Validates all annotations, and keeps the first.
 fn annotations(node: Node<'_>) -> Result<BTreeMap<String, String>, AdmissionReviewError> {
     const FIELD: &str = "response.auditAnnotations";
     const WRONG: AdmissionReviewError = wrong(FIELD, "a map of text");
-    /// What an annotation takes besides its texts.
+    /// The bytes counted for an annotation besides its strings.
     const ENTRY: usize = 64;
     let Some(written) = map(node.get("auditAnnotations"), FIELD)? else {
         return Ok(BTreeMap::new());

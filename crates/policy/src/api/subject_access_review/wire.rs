@@ -1,9 +1,9 @@
 //! Decodes a SubjectAccessReview in one pass, with Go's semantics.
 //!
-//! Keys are case-sensitive, and unknown ones are skipped. A duplicate key is decoded
-//! twice into the same place: the last scalar or list wins, and the fields of objects are
-//! merged. `null` leaves a scalar or a struct unchanged and clears a list, a map or a
-//! pointer. (`encoding/json`, `sigs.k8s.io/json`.)
+//! Keys are case-sensitive, and unknown ones are skipped. The value of a duplicate key is decoded
+//! into the same place again: the last scalar or list wins, and the fields of objects are merged.
+//! `null` leaves a scalar or a struct unchanged and clears a list, a map or a pointer
+//! (`encoding/json`, `sigs.k8s.io/json`).
 
 mod answer;
 mod reader;
@@ -18,29 +18,29 @@ use reader::Reader;
 
 pub use answer::{AuthorizerReply, ReplyError};
 
-/// How many groups and extra values, and apart from them how many selector
-/// values, a review may have: far beyond what fits into an HTTP request to an
-/// API server, and a bound on the memory that a body of short strings takes.
+/// The most groups and extra values of a review, and the most selector values. It is far more than
+/// fits into an HTTP request to an API server, and bounds the memory that a body of short strings
+/// takes.
 pub(crate) const MAX_ITEMS: usize = 1 << 20;
 
-/// Up to this many keys of extra are compared with each other, without a map.
+/// The number of extra keys up to which they are compared pairwise, without a map.
 const MAX_UNINDEXED_KEYS: usize = 8;
 
-/// How many groups most users have at most.
+/// The number of groups that most users do not exceed.
 const USUAL_GROUPS: usize = 8;
 
-/// A document before anything about it is settled.
+/// A document as decoded, before it is validated.
 #[derive(Default)]
 pub(crate) struct Raw<'a> {
     pub(crate) kind: Cow<'a, str>,
     pub(crate) api_version: Cow<'a, str>,
     pub(crate) metadata: Metadata,
     pub(crate) spec: RawSpec<'a>,
-    /// Whether there were more groups and extra values than [`MAX_ITEMS`].
+    /// Whether there are more groups and extra values than [`MAX_ITEMS`].
     pub(crate) too_many_items: bool,
-    /// The version that the caller has already settled.
+    /// The version, if the caller has determined it.
     known: Option<SubjectAccessReviewVersion>,
-    /// Whether some of the spec was read before its version was known.
+    /// Whether a part of the spec was read before its version was known.
     guessed: bool,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct RawSpec<'a> {
     version: Option<SubjectAccessReviewVersion>,
 }
 
-/// `spec.resourceAttributes`; the selectors beside the attributes until they are validated.
+/// `spec.resourceAttributes`, with the selectors kept apart until they are validated.
 #[derive(Default)]
 pub(crate) struct RawResource<'a> {
     pub(crate) attributes: ResourceAttributes<'a>,
@@ -84,35 +84,35 @@ struct TypeMeta<'a> {
     api_version: Cow<'a, str>,
 }
 
-/// `metadata`: which of its fields are not empty, `managedFields` aside.
+/// `metadata`: the names of its fields that are not empty, except `managedFields`.
 #[derive(Default)]
 pub(crate) struct Metadata(pub(crate) Vec<&'static str>);
 
-/// Reads `kind` and `apiVersion` alone.
+/// Reads only `kind` and `apiVersion`.
 pub(crate) fn type_meta(text: &str) -> Result<(Cow<'_, str>, Cow<'_, str>), JsonError> {
     let mut meta = TypeMeta::default();
     read(text, &mut meta, &ListItems::new(MAX_ITEMS))?;
     Ok((meta.kind, meta.api_version))
 }
 
-/// A JSON object read field by field into `self`.
+/// A JSON object that is decoded field by field.
 pub(crate) trait JsonFields<'a>: Default {
     /// What an error says was expected.
     const EXPECTED: &'static str;
 
-    /// Reads, or skips, the value of `key`: exactly one value.
+    /// Decodes or skips the value of `key`, exactly one value.
     fn field(&mut self, key: &[u8], reader: &mut Reader<'a>, items: &ListItems) -> Result<(), JsonError>;
 }
 
 /// How many list items may still be kept.
 pub(crate) struct ListItems {
-    /// Groups and extra.
+    /// The budget of groups and extra values.
     pub(crate) identity: ListBudget,
-    /// Requirements and their values.
+    /// The budget of requirements and their values.
     pub(crate) selectors: ListBudget,
 }
 
-/// A count that goes down; what no longer fits is skipped and remembered.
+/// A number of items that may still be kept. Items beyond it are skipped, and that is recorded.
 pub(crate) struct ListBudget {
     left: Cell<usize>,
     exhausted: Cell<bool>,
@@ -121,7 +121,7 @@ pub(crate) struct ListBudget {
 /// The user's extra: keys and their values, in the order received.
 pub(crate) type Extra<'a> = Vec<(Cow<'a, str>, Vec<Cow<'a, str>>)>;
 
-/// Reads a document that is one object.
+/// Decodes a document that is one object.
 pub(crate) fn read<'a, T: JsonFields<'a>>(
     text: &'a str,
     into: &mut T,
@@ -135,8 +135,8 @@ pub(crate) fn read<'a, T: JsonFields<'a>>(
 // === impl Raw ===
 
 impl<'a> Raw<'a> {
-    /// Reads `text` with the groups of `version`; without one, of the version
-    /// that stands before the spec.
+    /// Decodes `text` with the field name for groups of `version`; without one, of the `apiVersion`
+    /// that precedes the spec.
     pub(crate) fn read(
         text: &'a str,
         version: Option<SubjectAccessReviewVersion>,
@@ -152,7 +152,7 @@ impl<'a> Raw<'a> {
         Ok(raw)
     }
 
-    /// Whether the spec was read in the version that the document turned out to have.
+    /// Whether the spec was read in the version that the document has.
     pub(crate) fn settled(&self) -> bool {
         !self.guessed && self.spec.version.is_some() && self.spec.version == self.version()
     }
@@ -229,7 +229,7 @@ impl<'a> JsonFields<'a> for Metadata {
 // === impl RawSpec ===
 
 impl<'a> RawSpec<'a> {
-    /// Of extra keys given twice, the last values: Go reads them into a map.
+    /// Keeps the last values of each extra key that occurs twice, as a Go map would.
     fn keep_last_extra(&mut self) {
         if self.extra.len() <= MAX_UNINDEXED_KEYS && !self.has_repeated_extra() {
             return;
@@ -254,7 +254,7 @@ impl<'a> RawSpec<'a> {
         self.extra.retain(|_| keep.next().unwrap_or_default());
     }
 
-    /// Whether a key of few stands twice: found quicker than a map is made.
+    /// Whether a key occurs twice. For few keys this is faster than building a map.
     fn has_repeated_extra(&self) -> bool {
         let mut others = self.extra.iter();
         while let Some((key, _)) = others.next() {
@@ -267,7 +267,7 @@ impl<'a> RawSpec<'a> {
 }
 
 impl RawSpec<'_> {
-    /// With the groups of `version`.
+    /// A spec whose field name for groups is that of `version`.
     fn of_version(version: SubjectAccessReviewVersion) -> Self {
         Self {
             version: Some(version),
@@ -366,7 +366,7 @@ impl ListBudget {
         }
     }
 
-    /// Whether one more item may be kept.
+    /// Takes one item from the budget. Returns whether the item may be kept.
     fn take(&self) -> bool {
         match self.left.get().checked_sub(1) {
             Some(left) => self.left.set(left),
@@ -375,7 +375,7 @@ impl ListBudget {
         !self.exhausted.get()
     }
 
-    /// Whether an item was turned away.
+    /// Whether an item was skipped.
     pub(crate) const fn exhausted(&self) -> bool {
         self.exhausted.get()
     }
@@ -384,7 +384,7 @@ impl ListBudget {
 // === impl Reader ===
 
 impl<'a> Reader<'a> {
-    /// An object; `null` changes nothing.
+    /// Decodes an object; `null` changes nothing.
     pub(crate) fn fill<T: JsonFields<'a>>(
         &mut self,
         into: &mut T,
@@ -404,7 +404,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A pointer to an object; `null` makes it nil.
+    /// Decodes a pointer to an object; `null` makes it nil.
     pub(crate) fn pointer<T: JsonFields<'a>>(
         &mut self,
         into: &mut Option<T>,
@@ -417,7 +417,7 @@ impl<'a> Reader<'a> {
         self.fill(into.get_or_insert_default(), items)
     }
 
-    /// A string; `null` changes nothing.
+    /// Decodes a string; `null` changes nothing.
     pub(crate) fn text(&mut self, into: &mut Cow<'a, str>) -> Result<(), JsonError> {
         match self.plain_string() {
             Some(text) => {
@@ -436,7 +436,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `true` or `false`; `null` changes nothing.
+    /// Decodes `true` or `false`; `null` changes nothing.
     pub(crate) fn boolean(&mut self, into: &mut bool) -> Result<(), JsonError> {
         match self.peek() {
             Some(b't') => self.literal("true").map(|()| *into = true),
@@ -446,7 +446,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A list of strings, replacing what was there; `null` empties it.
+    /// Decodes a list of strings, replacing the items of `into`; `null` empties it.
     pub(crate) fn strings(
         &mut self,
         into: &mut Vec<Cow<'a, str>>,
@@ -463,7 +463,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A list of requirements, replacing what was there; `null` empties it.
+    /// Decodes a list of requirements, replacing the items of `into`; `null` empties it.
     pub(crate) fn requirements(
         &mut self,
         into: &mut Vec<Requirement<'a>>,
@@ -473,8 +473,8 @@ impl<'a> Reader<'a> {
         self.list("a list of requirements", |reader| {
             let mut requirement = RawRequirement::default();
             reader.fill(&mut requirement, items)?;
-            // Once a value was turned away this requirement, and all that follow,
-            // may be incomplete: leaving them out only widens the request.
+            // Once a value was skipped, this requirement and all that follow may be incomplete.
+            // Leaving them out only widens the request.
             if items.selectors.take() {
                 into.push(requirement.into());
             }
@@ -482,7 +482,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A map to lists of strings, added to what was there; `null` empties it.
+    /// Decodes a map to lists of strings, adding to the entries of `into`; `null` empties it.
     pub(crate) fn extra(&mut self, into: &mut Extra<'a>, budget: &ListBudget) -> Result<(), JsonError> {
         if self.take_null()? {
             into.clear();
@@ -503,7 +503,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Skips a value: whether it is the empty one of its type.
+    /// Skips a value. Returns whether it is the zero value of its type.
     pub(crate) fn is_zero(&mut self) -> Result<bool, JsonError> {
         let is_zero = match self.peek() {
             Some(b'"') => return Ok(self.string("a string")?.is_empty()),
@@ -537,7 +537,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// One requirement while it is read.
+/// A requirement that is being decoded.
 #[derive(Default)]
 struct RawRequirement<'a> {
     key: Cow<'a, str>,

@@ -1,5 +1,5 @@
-//! What serde finds wrong with a value, in the words of an administrator: serde's own name
-//! types of Rust (`invalid type: map, expected a string`, `struct WrittenPolicy`, `u32`).
+//! Errors of serde in terms that an administrator understands: serde's own messages name Rust types
+//! (`invalid type: map, expected a string`, `struct WrittenPolicy`, `u32`).
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use serde::de::{Error, Expected, Unexpected};
 
 use crate::field::{FaultKind, unsupported_value};
 
-/// Why a value cannot be what it should be.
+/// Why a value cannot be decoded.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: FaultKind,
     pub(crate) message: String,
-    /// The field that is not there.
+    /// The name of the missing field, if that is the failure.
     pub(crate) missing: Option<&'static str>,
 }
 
@@ -49,7 +49,7 @@ impl Error for Failure {
             found,
             Unexpected::Bool(_) | Unexpected::Unsigned(_) | Unexpected::Signed(_) | Unexpected::Float(_)
         );
-        // Few know every word that YAML 1.1 takes for a boolean or a number.
+        // Few people know every word that YAML 1.1 reads as a boolean or a number.
         if scalar && wanted == TEXT {
             message.push_str(": put it in quotes");
             message.push_str(match found {
@@ -102,7 +102,7 @@ impl Error for Failure {
 
 const TEXT: &str = "text";
 
-/// What stands there.
+/// Describes the value that was found.
 fn found_words(found: Unexpected<'_>) -> String {
     match found {
         Unexpected::Bool(value) => format!("the boolean `{value}`"),
@@ -118,7 +118,8 @@ fn found_words(found: Unexpected<'_>) -> String {
     }
 }
 
-/// What belongs there, in other words than serde's, or a type's of Kubernetes.
+/// Describes the expected value. A name in upper case is that of a type, for which a mapping is
+/// expected.
 fn wanted_words(wanted: &dyn Expected) -> String {
     const SIGNED: [&str; 6] = ["i8", "i16", "i32", "i64", "i128", "isize"];
     const UNSIGNED: [&str; 6] = ["u8", "u16", "u32", "u64", "u128", "usize"];

@@ -1,4 +1,4 @@
-//! Parses tokens into a tree, by libyaml's grammar.
+//! Parses tokens into a tree, following libyaml's grammar.
 
 use std::collections::HashMap;
 
@@ -13,20 +13,20 @@ pub(crate) struct EventParser<'t> {
     pub(crate) tree: ParsedTree,
     max_values: usize,
     anchors: HashMap<String, usize>,
-    /// What each handle of a tag stands for.
+    /// The prefix of each tag handle.
     handles: HashMap<String, String>,
-    /// The collections that are open, the innermost last.
+    /// The open collections, innermost last.
     pub(crate) open: Vec<OpenCollection>,
 }
 
-/// What stands before a value.
+/// The anchor and tag before a value.
 #[derive(Default)]
 struct Properties {
     anchor: Option<String>,
     tag: Option<(String, String, Mark)>,
 }
 
-/// A collection that is open.
+/// A collection that is not closed yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenCollection {
     pub(crate) value: usize,
@@ -38,12 +38,12 @@ pub(crate) struct OpenCollection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CollectionStyle {
     BlockSequence,
-    /// One whose items stand in the column of its key.
+    /// A block sequence whose items are in the column of its key.
     IndentlessSequence,
     BlockMapping,
     FlowSequence,
     FlowMapping,
-    /// The one entry of a mapping that stands in a flow sequence: `[a: b]`.
+    /// A mapping of one entry within a flow sequence: `[a: b]`.
     FlowPair,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum CollectionState {
     First,
     Next,
     Value,
-    /// The value of a key after which there is no `:`.
+    /// The value of a key that has no `:` after it.
     NoValue,
     End,
 }
@@ -61,7 +61,7 @@ pub(crate) enum CollectionState {
 // === impl EventParser ===
 
 impl<'t> EventParser<'t> {
-    /// For a document of at most `max_values` values.
+    /// A parser for a document of at most `max_values` values.
     pub(crate) fn new(text: &'t str, max_values: usize) -> Self {
         Self {
             scanner: YamlScanner::new(text),
@@ -73,7 +73,7 @@ impl<'t> EventParser<'t> {
         }
     }
 
-    /// The one document; `None` where there is none.
+    /// Parses the one document; `None` if the stream has none.
     pub(crate) fn document(mut self) -> Result<Option<ParsedTree>> {
         if self.next_is(&[YamlToken::StreamEnd])? {
             return Ok(None);
@@ -102,7 +102,7 @@ impl<'t> EventParser<'t> {
         Ok(tokens.contains(next))
     }
 
-    /// Takes the next token if it is `token`.
+    /// Consumes the next token if it is `token`.
     pub(crate) fn take_if(&mut self, token: &YamlToken) -> Result<Option<Mark>> {
         if self.scanner.peek()?.token != *token {
             return Ok(None);
@@ -116,7 +116,7 @@ impl<'t> EventParser<'t> {
 
     // --- documents ---
 
-    /// `%` lines, and whether a `---` follows.
+    /// Reads directives (`%` lines). Returns whether a `---` follows.
     fn directives(&mut self) -> Result<bool> {
         let mut version = false;
         let mut found = false;
@@ -162,7 +162,7 @@ impl<'t> EventParser<'t> {
         ))
     }
 
-    /// Nothing may follow: it would be lost.
+    /// Rejects anything after the document, because it would be lost.
     fn end_of_document(&mut self) -> Result<()> {
         let next = loop {
             match self.scanner.peek() {
@@ -179,7 +179,7 @@ impl<'t> EventParser<'t> {
 
     // --- values ---
 
-    /// Begins the value that stands here. `None`: it is a collection, now open.
+    /// Parses the value at this position. Returns `None` if it is a collection, which is then open.
     pub(crate) fn node(&mut self, is_block: bool, may_be_indentless: bool) -> Result<Option<usize>> {
         let start = self.scanner.peek()?.mark;
         if let YamlToken::Alias(_) = self.scanner.peek()?.token {
@@ -234,7 +234,7 @@ impl<'t> EventParser<'t> {
         Ok(self.anchored(None, mark, NodeKind::Alias(name, target)))
     }
 
-    /// An anchor and a tag, in either order.
+    /// Reads an anchor and a tag, in either order.
     fn properties(&mut self) -> Result<Properties> {
         let mut properties = Properties::default();
         loop {
@@ -255,7 +255,7 @@ impl<'t> EventParser<'t> {
         }
     }
 
-    /// The tag in full.
+    /// The tag in full form.
     fn tag(&self, tag: Option<&(String, String, Mark)>) -> Result<String> {
         match tag {
             None => Ok(String::new()),
@@ -283,7 +283,7 @@ impl<'t> EventParser<'t> {
 
     /// # Errors
     ///
-    /// There are more values than there may be.
+    /// The document has more values than allowed.
     pub(crate) fn check_values(&mut self) -> Result<()> {
         if self.tree.values.len() > self.max_values {
             return self.refuse(&too_many_values(self.max_values));
@@ -303,7 +303,7 @@ impl<'t> EventParser<'t> {
         value
     }
 
-    /// `null`, where nothing stands.
+    /// An empty value, which is `null`.
     pub(crate) fn empty(&mut self, mark: Mark) -> usize {
         let scalar = Scalar {
             implicit: true,
@@ -315,8 +315,8 @@ impl<'t> EventParser<'t> {
 
 // The syntax tree of a document, before aliases, merge keys and scalars are resolved.
 
-/// A document's values. They refer to each other by their position, so that
-/// no depth of nesting is a depth of the stack.
+/// The values of a document. They refer to each other by index, so that deep nesting needs no deep
+/// stack.
 #[derive(Debug, Default)]
 pub(crate) struct ParsedTree {
     values: Vec<ParsedValue>,
@@ -325,7 +325,7 @@ pub(crate) struct ParsedTree {
 
 #[derive(Debug)]
 pub(crate) struct ParsedValue {
-    /// From 0.
+    /// The line, from 0.
     pub(crate) line: u32,
     pub(crate) column: usize,
     pub(crate) kind: NodeKind,
@@ -335,20 +335,20 @@ pub(crate) struct ParsedValue {
 pub(crate) enum NodeKind {
     Scalar(Scalar),
     Sequence(Vec<usize>),
-    /// Keys and values in turn.
+    /// Keys and values alternate.
     Mapping(Vec<usize>),
-    /// The anchor's name, and what it stands at.
+    /// The name and the target of the anchor.
     Alias(String, usize),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Scalar {
     pub(crate) text: String,
-    /// In full, such as `tag:yaml.org,2002:int`; empty where there is none.
+    /// The full form, such as `tag:yaml.org,2002:int`; empty if there is no tag.
     pub(crate) tag: String,
-    /// Whether its meaning follows from the text: it is plain, or its tag is `!`.
+    /// Whether the type is resolved from the text: the scalar is plain, or its tag is `!`.
     pub(crate) implicit: bool,
-    /// Where the characters of the text stand.
+    /// The positions of the text's characters.
     pub(crate) layout: Layout,
 }
 
@@ -377,7 +377,7 @@ impl ParsedTree {
 // === impl EventParser ===
 
 impl EventParser<'_> {
-    /// Reads on until the outermost collection is closed.
+    /// Parses until the outermost collection is closed.
     pub(crate) fn collections(&mut self) -> Result<usize> {
         let mut outermost = 0;
         while let Some(open) = self.open.last().copied() {
@@ -411,7 +411,7 @@ impl EventParser<'_> {
             }
         };
         let value = self.anchored(anchor, mark, kind);
-        // What it is in notes it now: by the time it closes, it is not at hand.
+        // Added to its parent now, because its index is not at hand when it closes.
         if let Some(parent) = self.open.last() {
             let parent = parent.value;
             self.tree.add(parent, value);
@@ -435,7 +435,8 @@ impl EventParser<'_> {
         }
     }
 
-    /// The value that stands here, unless one of `ends` does: then none, at `mark`.
+    /// Parses the value at this position. If the next token is one of `ends`, the value is empty
+    /// and at `mark`.
     fn node_unless(
         &mut self,
         ends: &[YamlToken],
@@ -449,7 +450,7 @@ impl EventParser<'_> {
         self.node(is_block, may_be_indentless)
     }
 
-    // --- collections: each takes one step, and returns the value that it added ---
+    // --- collections: each function parses one step, and returns the value that it added ---
 
     fn block_sequence(&mut self, open: OpenCollection) -> Result<Option<usize>> {
         if let Some(mark) = self.take_if(&YamlToken::BlockEntry)? {
@@ -522,7 +523,7 @@ impl EventParser<'_> {
         self.node(false, false)
     }
 
-    /// A comma, where one is due.
+    /// Consumes a comma, if one is due here.
     fn flow_separator(&mut self, open: OpenCollection, end: &YamlToken, message: &str) -> Result<()> {
         let is_due = open.at != CollectionState::First && self.scanner.peek()?.token != *end;
         if is_due && self.take_if(&YamlToken::FlowEntry)?.is_none() {
@@ -537,7 +538,7 @@ impl EventParser<'_> {
             CollectionState::First => {
                 self.now(CollectionState::Value);
                 if self.next_is(&[YamlToken::Value, YamlToken::FlowEntry, YamlToken::FlowSequenceEnd])? {
-                    // libyaml takes what ends the missing key with it.
+                    // libyaml consumes the token that ends the missing key.
                     let mark = self.scanner.take()?.mark;
                     return Ok(Some(self.empty(mark)));
                 }

@@ -3,7 +3,7 @@
 use super::scanner::{MAX_LEVELS, Mark, SimpleKey, YamlScanner, YamlToken};
 use crate::document::layout::Unreadable;
 
-/// What a tag may contain besides letters, digits, `_`, `-` and escapes.
+/// The characters of a tag besides letters, digits, `_`, `-` and escapes.
 const OF_TAGS: &[u8] = b";/?:@&=+$,.!~*'()[]";
 
 type Result<T> = std::result::Result<T, Unreadable>;
@@ -73,7 +73,7 @@ impl YamlScanner<'_> {
         }
         let head = handle.strip_prefix('!').unwrap_or_default().to_owned();
         let suffix = self.tag_text(head, true, mark)?;
-        // `!` alone makes text of what follows.
+        // `!` alone makes the scalar a string.
         Ok(if suffix.is_empty() {
             (String::new(), "!".to_owned())
         } else {
@@ -81,7 +81,7 @@ impl YamlScanner<'_> {
         })
     }
 
-    /// `!`, `!word!`, or the beginning of a tag without handle.
+    /// Reads `!`, `!word!`, or the beginning of a tag without handle.
     fn tag_handle(&mut self) -> String {
         let mut handle = String::new();
         self.cursor.read(&mut handle);
@@ -108,7 +108,7 @@ impl YamlScanner<'_> {
         Ok(text)
     }
 
-    /// One character as `%C3%A4`.
+    /// Reads one character that is escaped as in `%C3%A4`.
     fn escaped_character(&mut self, mark: Mark) -> Result<char> {
         let invalid = || mark.error("`%` in a tag must begin a UTF-8 character, as in `%C3%A4`");
         let mut bytes = Vec::new();
@@ -199,7 +199,7 @@ impl YamlScanner<'_> {
 
 impl YamlScanner<'_> {
     pub(crate) fn stream_end(&mut self) -> Result<()> {
-        // What is missing at the end is missing behind the last token.
+        // What is missing at the end of the text is reported at the last token.
         let mark = self.last;
         self.cursor.end_line();
         self.unroll(-1);
@@ -262,7 +262,7 @@ impl YamlScanner<'_> {
         Ok(())
     }
 
-    /// `-`. In a flow collection it is for the parser to refuse.
+    /// `-`. Within a flow collection, the parser rejects it.
     pub(crate) fn block_entry(&mut self) -> Result<()> {
         if self.flow == 0 {
             if !self.key_allowed {
@@ -292,7 +292,7 @@ impl YamlScanner<'_> {
         Ok(())
     }
 
-    /// `:`, which makes a key of what stands before it.
+    /// `:`, which makes the possible key before it a key.
     pub(crate) fn value(&mut self) -> Result<()> {
         let level = self.keys.len() - 1;
         let is_simple = self.key_is_valid(level)?;
@@ -322,7 +322,7 @@ impl YamlScanner<'_> {
         Ok(())
     }
 
-    /// What may itself begin a key, and after which none begins.
+    /// Scans a token that may begin a key, and after which no key may begin.
     pub(crate) fn property(&mut self, scan: fn(&mut Self) -> Result<()>) -> Result<()> {
         self.save_key()?;
         self.key_allowed = false;

@@ -1,4 +1,4 @@
-//! Resolves scalars to values, by YAML 1.1 as in go-yaml v2 (`resolve.go`).
+//! Resolves scalars to values by the rules of YAML 1.1 in go-yaml v2 (`resolve.go`).
 
 use serde_json::Number;
 
@@ -8,18 +8,19 @@ pub(crate) enum ResolvedScalar {
     Null,
     Bool(bool),
     Int(i64),
-    /// Beyond the signed numbers.
+    /// An integer beyond the range of `i64`.
     Uint(u64),
     Float(f64),
-    /// The text itself.
+    /// The scalar is a string.
     Text,
-    /// A date or time: in JSON, the text itself.
+    /// A date or time, which is a string in JSON.
     Timestamp,
 }
 
 const PREFIX: &str = "tag:yaml.org,2002:";
 
-/// What `text` is under `tag`, empty or in full. An error: it is not what its tag says.
+/// Resolves `text` with the given tag, which is empty or in full form. It is an error if the text
+/// does not suit the tag.
 pub(crate) fn resolve(tag: &str, text: &str) -> Result<ResolvedScalar, String> {
     if tag.is_empty() {
         return Ok(untagged(text, true));
@@ -37,7 +38,7 @@ pub(crate) fn resolve(tag: &str, text: &str) -> Result<ResolvedScalar, String> {
         #[expect(clippy::cast_precision_loss, reason = "that is what the tag asks for")]
         ("float", ResolvedScalar::Int(integer)) => return Ok(ResolvedScalar::Float(integer as f64)),
         ("bool" | "int" | "float" | "null" | "timestamp", _) => false,
-        // Text of any other tag stays what it is.
+        // With any other tag, the scalar is a string.
         _ => return Ok(ResolvedScalar::Text),
     };
     if is_as_tagged {
@@ -72,11 +73,10 @@ fn untagged(text: &str, may_be_timestamp: bool) -> ResolvedScalar {
     }
 }
 
-// Dates and times. They stay text; recognizing them matters only for the tag
-// `!!timestamp`.
+// Dates and times. They remain strings; recognising them matters only for the tag `!!timestamp`.
 
-/// Whether `text` is one of the forms that go-yaml takes: `2001-12-14`, with a
-/// time after `T` or `t` and then a zone, or with one after a space and no zone.
+/// Whether `text` has a form that go-yaml accepts: a date such as `2001-12-14`, alone, with `T` or
+/// `t`, a time and a zone, or with a space and a time without a zone.
 pub(crate) fn is_timestamp(text: &str) -> bool {
     let mut rest = Rest(text);
     let Some(year) = rest.digits(4, 4) else {
@@ -92,7 +92,7 @@ pub(crate) fn is_timestamp(text: &str) -> bool {
     date.is_some() && (rest.0.is_empty() || rest.time().is_some_and(|()| rest.0.is_empty()))
 }
 
-/// What of the text has not been read.
+/// The unread rest of a text.
 struct Rest<'t>(&'t str);
 
 // === impl Rest ===
@@ -153,7 +153,7 @@ const fn is_day(year: u32, month: u32, day: u32) -> bool {
 
 // Numbers as Go's `strconv` reads and writes them.
 
-/// What begins with a digit or a sign: a number, or text.
+/// Resolves text that begins with a digit or a sign: a number, or a string.
 pub(crate) fn number_or_text(text: &str) -> ResolvedScalar {
     let plain = text.replace('_', "");
     if let Some(integer) = integer(&plain) {
@@ -164,14 +164,14 @@ pub(crate) fn number_or_text(text: &str) -> ResolvedScalar {
     {
         return ResolvedScalar::Float(float);
     }
-    // A sign behind the prefix is a slip of go-yaml's.
+    // go-yaml accepts a sign after `0b` by mistake.
     let signed = plain
         .strip_prefix("0b")
         .and_then(|digits| i64::from_str_radix(digits, 2).ok());
     signed.map_or(ResolvedScalar::Text, ResolvedScalar::Int)
 }
 
-/// An integer whose prefix says its base; a leading 0 alone means 8.
+/// Parses an integer whose prefix tells its base; a leading 0 alone means base 8.
 fn integer(text: &str) -> Option<ResolvedScalar> {
     let (sign, digits) = match text.as_bytes().first()? {
         b'-' => ("-", text.get(1..)?),
@@ -185,7 +185,7 @@ fn integer(text: &str) -> Option<ResolvedScalar> {
         [b'0', _, ..] => (8, digits.get(1..)?),
         _ => (10, digits),
     };
-    // The parser of a number would take a second sign.
+    // `from_str_radix` would accept a second sign.
     if !digits.starts_with(|first: char| first.is_digit(base)) {
         return None;
     }
@@ -199,7 +199,7 @@ fn integer(text: &str) -> Option<ResolvedScalar> {
     }
 }
 
-/// Digits with a point or an exponent or both.
+/// Whether `text` consists of digits, with an optional point and an optional exponent.
 fn is_decimal(text: &str) -> bool {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
@@ -216,7 +216,7 @@ fn is_decimal(text: &str) -> bool {
     has_digits && are_digits(whole) && are_digits(fraction) && exponent_fits
 }
 
-/// What begins with a point: `_` may stand between digits.
+/// Parses a float that begins with a point. `_` is allowed between digits.
 pub(crate) fn fraction(text: &str) -> Option<f64> {
     let bytes = text.as_bytes();
     let is_digit = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_digit);
@@ -229,7 +229,7 @@ pub(crate) fn fraction(text: &str) -> Option<f64> {
     }
 }
 
-/// A decimal number; `None` for what is none, or too large.
+/// Parses a decimal number; `None` if it is invalid or too large.
 pub(crate) fn float(text: &str) -> Option<f64> {
     if !is_decimal(text) {
         return None;
@@ -237,8 +237,8 @@ pub(crate) fn float(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// The number as JSON has it after Go wrote it and read it again: a whole one
-/// is an integer. `None` where JSON has none.
+/// The number as it is in JSON after Go has written and read it: a whole number is an integer.
+/// `None` if JSON cannot represent it.
 pub(crate) fn normal(value: f64) -> Option<Number> {
     if value == value.trunc() && value.abs() < 1e21 {
         let digits = value.to_string();
@@ -252,7 +252,7 @@ pub(crate) fn normal(value: f64) -> Option<Number> {
     Number::from_f64(value)
 }
 
-/// A number that is a mapping's key, as text. Go writes it with the precision of 32 bits.
+/// A number as the key of a mapping. Go writes it in 32-bit precision.
 pub(crate) fn key(value: f64) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "as Go does")]
     let value = value as f32;

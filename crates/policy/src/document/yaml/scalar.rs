@@ -5,22 +5,21 @@ use crate::document::layout::{LayoutRecorder, Unreadable};
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-/// A text that is being read, and the white space after it, which counts only
-/// if more text follows.
+/// The text read so far, and the white space after it, which counts only if more text follows.
 #[derive(Default)]
 struct FoldedText {
     text: String,
     spaces: String,
     first_break: String,
     more_breaks: String,
-    /// Whether a line has ended since the text.
+    /// Whether there was a line break after the text.
     broken: bool,
 }
 
-/// What is at an escape.
+/// The meaning of an escape.
 enum Escape {
     Text(&'static str),
-    /// A number of so many hexadecimal digits.
+    /// A number with this many hexadecimal digits.
     Code(usize),
 }
 
@@ -130,7 +129,7 @@ impl YamlScanner<'_> {
         Ok(())
     }
 
-    /// At the quote that ends the text; two single ones stand for one.
+    /// Whether this is the quote that ends the text. Two single quotes stand for one.
     fn quote_ends(&self, quote: u8) -> bool {
         self.cursor.is(quote) && !(quote == b'\'' && self.cursor.byte(1) == b'\'')
     }
@@ -191,7 +190,7 @@ const fn escape(character: u8) -> Option<Escape> {
 // === impl FoldedText ===
 
 impl FoldedText {
-    /// Past one space, tab or line break.
+    /// Reads one space, tab or line break.
     fn white_space(&mut self, scanner: &mut YamlScanner<'_>) {
         let cursor = &mut scanner.cursor;
         match (cursor.is_blank(0), self.broken) {
@@ -206,7 +205,8 @@ impl FoldedText {
         }
     }
 
-    /// More text follows: one line break is a space, more are one less.
+    /// Adds the white space before more text: one line break becomes a space, and of several the
+    /// first is dropped.
     fn join(&mut self) {
         if !self.broken {
             self.text.push_str(&self.spaces);
@@ -227,21 +227,21 @@ impl FoldedText {
 
 // Literal (`|`) and folded (`>`) scalars.
 
-/// What becomes of the line breaks at the end.
+/// Which of the line breaks at the end are kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Chomping {
-    /// One stays.
+    /// One is kept.
     Clip,
-    /// `-`: none stays.
+    /// `-`: none is kept.
     Strip,
-    /// `+`: all stay.
+    /// `+`: all are kept.
     Keep,
 }
 
-/// What stands behind `|` or `>`.
+/// The indicators after `|` or `>`.
 struct BlockHeader {
     chomping: Chomping,
-    /// How much deeper than its parent it is indented; 0: as its first line.
+    /// How much deeper than its parent the text is indented; 0: as much as its first line.
     increment: usize,
 }
 
@@ -249,11 +249,11 @@ struct BlockHeader {
 #[derive(Default)]
 struct ScalarLines {
     text: String,
-    /// The break behind the last line.
+    /// The line break after the last line.
     line_break: String,
-    /// Those of the empty lines after it.
+    /// The line breaks of the empty lines after it.
     empty: String,
-    /// Whether the last line began with white space: it is not folded.
+    /// Whether the last line began with white space, and so is not folded.
     was_blank: bool,
 }
 
@@ -292,7 +292,7 @@ impl YamlScanner<'_> {
         Ok(())
     }
 
-    /// The indicators in either order, a comment, and the end of the line.
+    /// Reads the indicators in either order, a comment, and the end of the line.
     fn block_header(&mut self) -> Result<BlockHeader> {
         let mut chomping = self.chomping();
         let increment = self.increment()?;
@@ -333,8 +333,8 @@ impl YamlScanner<'_> {
         Ok(usize::from(digit - b'0'))
     }
 
-    /// Past the indentation and empty lines. The first line that is not empty
-    /// says how deep all are indented, where `indent` is still 0.
+    /// Skips indentation and empty lines. If `indent` is 0, it is set to the indentation of the
+    /// first line that is not empty.
     fn empty_lines(&mut self, indent: &mut usize, breaks: &mut String) -> Result<()> {
         let mut deepest = 0;
         loop {
@@ -363,7 +363,7 @@ impl YamlScanner<'_> {
 // === impl ScalarLines ===
 
 impl ScalarLines {
-    /// A line begins: the break before it becomes a space where lines are folded.
+    /// Begins a line: if lines are folded, the line break before it becomes a space.
     fn begin(&mut self, is_blank: bool, is_folded: bool) {
         let folds = is_folded && !self.was_blank && !is_blank && self.line_break.starts_with('\n');
         if !folds {

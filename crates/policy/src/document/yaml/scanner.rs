@@ -1,32 +1,31 @@
 //! Splits characters into tokens.
 //!
-//! A mapping is recognized only at its first `:`. Until then a possible key waits in the
-//! queue, for at most one line and 1,024 characters.
+//! A mapping is recognised only at its first `:`. Until then, a possible key waits in the queue,
+//! for at most one line and 1,024 characters.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::document::layout::{Layout, LayoutRecorder, Reason, Unreadable};
 
-/// A place in the text, counted from 0.
+/// A position in the text, counted from 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// In characters, from the beginning of the text.
+    /// The index of the character in the text.
     pub(crate) index: usize,
-    /// The line.
     pub(crate) line: u32,
-    /// In characters, from the beginning of the line.
+    /// The index of the character in the line.
     pub(crate) column: usize,
 }
 
-/// Goes through a text. Past its end there are zero bytes, which stand nowhere
-/// in a text that [`forbidden`] accepts.
+/// Iterates over a text. Past its end it yields zero bytes, which do not occur in a text that
+/// [`forbidden`] accepts.
 pub(crate) struct Cursor<'t> {
     text: &'t str,
     at: usize,
     mark: Mark,
 }
 
-/// Where a control character stands that YAML forbids, and what is to be said of it.
+/// The position of the first control character that YAML forbids, and the error for it.
 pub(crate) fn forbidden(text: &str) -> Option<(usize, Unreadable)> {
     let is_forbidden = |c: char| !matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..);
     let (at, character) = text.char_indices().find(|(_, c)| is_forbidden(*c))?;
@@ -41,7 +40,7 @@ pub(crate) fn forbidden(text: &str) -> Option<(usize, Unreadable)> {
     Some((at, Unreadable::new(line, column, Reason::Syntax, message)))
 }
 
-/// The most characters of a key that no `?` announces.
+/// The most characters of a key without `?`.
 const MAX_SIMPLE_KEY_CHARS: usize = 1024;
 
 /// The most levels of flow collections, and of indentation.
@@ -52,30 +51,30 @@ type Result<T> = std::result::Result<T, Unreadable>;
 pub(crate) struct YamlScanner<'t> {
     pub(crate) cursor: Cursor<'t>,
     queue: VecDeque<LocatedToken>,
-    /// How many tokens have left the queue.
+    /// The number of tokens that have left the queue.
     taken: usize,
-    /// Whether the first in the queue is known to be no part of a key.
+    /// Whether the first token in the queue is known not to begin a key.
     ready: bool,
-    /// What may be a key: one for the block context and one for each flow level.
+    /// The possible keys: one for the block context and one for each flow level.
     pub(crate) keys: Vec<SimpleKey>,
-    /// Which of them begins with the token of that number.
+    /// The level of a possible key, by the number of its first token.
     pub(crate) key_at: HashMap<usize, usize>,
     /// Whether a key may begin here.
     pub(crate) key_allowed: bool,
     /// The column of the innermost block collection; -1 outside of all.
     pub(crate) indent: isize,
     indents: Vec<isize>,
-    /// How many flow collections are open.
+    /// The number of open flow collections.
     pub(crate) flow: usize,
-    /// Where the last token began.
+    /// The position of the last token.
     pub(crate) last: Mark,
 }
 
-/// What becomes a key if a `:` follows.
+/// A possible key, which becomes a key if a `:` follows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SimpleKey {
     pub(crate) possible: bool,
-    /// Nothing else can stand there.
+    /// Whether only a key is allowed at this position.
     pub(crate) required: bool,
     /// The number of its first token.
     pub(crate) token: usize,
@@ -85,7 +84,7 @@ pub(crate) struct SimpleKey {
 // === impl Mark ===
 
 impl Mark {
-    /// What is wrong here.
+    /// A syntax error at this position.
     pub(crate) fn error(self, message: impl Into<String>) -> Unreadable {
         Unreadable::new(self.line, self.column, Reason::Syntax, message)
     }
@@ -110,7 +109,7 @@ impl<'t> Cursor<'t> {
         self.mark.column
     }
 
-    /// The byte `ahead` of the place; 0 past the end.
+    /// The byte at `ahead` bytes after the current position; 0 past the end.
     pub(crate) fn byte(&self, ahead: usize) -> u8 {
         self.text.as_bytes().get(self.at + ahead).copied().unwrap_or(0)
     }
@@ -128,12 +127,12 @@ impl<'t> Cursor<'t> {
         self.at >= self.text.len()
     }
 
-    /// A space or tab.
+    /// Whether there is a space or tab.
     pub(crate) fn is_blank(&self, ahead: usize) -> bool {
         matches!(self.byte(ahead), b' ' | b'\t')
     }
 
-    /// A line break: LF, CR, NEL, LS or PS.
+    /// Whether there is a line break: LF, CR, NEL, LS or PS.
     pub(crate) fn is_break(&self, ahead: usize) -> bool {
         match self.byte(ahead) {
             b'\r' | b'\n' => true,
@@ -143,48 +142,48 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// A line break, or the end.
+    /// Whether there is a line break, or the end of the text.
     pub(crate) fn is_line_end(&self) -> bool {
         self.byte(0) == 0 || self.is_break(0)
     }
 
-    /// A space, a tab, a line break, or the end.
+    /// Whether there is a space, a tab, a line break, or the end of the text.
     pub(crate) fn is_gap(&self, ahead: usize) -> bool {
         let byte = self.byte(ahead);
         byte == 0 || matches!(byte, b' ' | b'\t') || self.is_break(ahead)
     }
 
-    /// A letter, digit, `_` or `-` of ASCII.
+    /// Whether there is an ASCII letter, a digit, `_` or `-`.
     pub(crate) fn is_word(&self) -> bool {
         let byte = self.byte(0);
         byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
     }
 
-    /// `---` or `...` alone at the beginning of a line.
+    /// Whether there is `---` or `...` alone at the beginning of a line.
     pub(crate) fn is_document_indicator(&self) -> bool {
         self.is_indicator(b'-') || self.is_indicator(b'.')
     }
 
-    /// Three times `byte`, alone at the beginning of a line.
+    /// Whether there is three times `byte`, alone at the beginning of a line.
     pub(crate) fn is_indicator(&self, byte: u8) -> bool {
         self.mark.column == 0 && (0..3).all(|ahead| self.byte(ahead) == byte) && self.is_gap(3)
     }
 
-    /// Past one character that is no line break.
+    /// Skips one character, which must not be a line break.
     pub(crate) fn skip(&mut self) {
         self.at += self.width();
         self.mark.index += 1;
         self.mark.column += 1;
     }
 
-    /// Past spaces and tabs.
+    /// Skips spaces and tabs.
     pub(crate) fn skip_blanks(&mut self) {
         while self.is_blank(0) {
             self.skip();
         }
     }
 
-    /// Past a comment, if there is one.
+    /// Skips a comment, if there is one.
     pub(crate) fn skip_comment(&mut self) {
         if self.is(b'#') {
             while !self.is_line_end() {
@@ -193,30 +192,30 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Past one character, which is added to `out`.
+    /// Reads one character and appends it to `out`.
     pub(crate) fn read(&mut self, out: &mut String) {
         let end = self.at + self.width();
         out.push_str(self.text.get(self.at..end).unwrap_or_default());
         self.skip();
     }
 
-    /// Notes that what is read next, behind `text`, stands here.
+    /// Records that what is read next, after `text`, begins at this position.
     pub(crate) fn note_from(&self, text: &str, layout: &mut LayoutRecorder) {
         layout.read_from(text.len(), self.mark.line, self.mark.column);
     }
 
-    /// Notes that `text` was read up to here as it is written.
+    /// Records that `text` up to this position is as it is written.
     pub(crate) fn note_to(&self, text: &str, layout: &mut LayoutRecorder) {
         layout.read_to(text.len(), self.mark.line, self.mark.column);
     }
 
-    /// Past a line break, if there is one.
+    /// Skips a line break, if there is one.
     pub(crate) fn skip_break(&mut self) {
         self.read_break(&mut String::new());
     }
 
-    /// Past a line break, if there is one, which is added to `out`: as LF, but
-    /// for LS and PS.
+    /// Reads a line break, if there is one, and appends it to `out`. All but LS and PS are appended
+    /// as LF.
     pub(crate) fn read_break(&mut self, out: &mut String) {
         if !self.is_break(0) {
             return;
@@ -238,7 +237,7 @@ impl<'t> Cursor<'t> {
         self.mark.column = 0;
     }
 
-    /// At the end, as if a line break stood there.
+    /// At the end of the text, acts as if there were a line break.
     pub(crate) fn end_line(&mut self) {
         if self.mark.column != 0 {
             self.mark.line += 1;
@@ -275,7 +274,7 @@ impl<'t> YamlScanner<'t> {
         }
     }
 
-    /// The next token, which stays.
+    /// Returns the next token without consuming it.
     pub(crate) fn peek(&mut self) -> Result<&LocatedToken> {
         if !self.ready {
             while self.queue.is_empty() || self.first_may_be_key()? {
@@ -289,7 +288,7 @@ impl<'t> YamlScanner<'t> {
             .ok_or_else(|| end.error("the document ends too early"))
     }
 
-    /// Takes the next token.
+    /// Consumes the next token.
     pub(crate) fn take(&mut self) -> Result<LocatedToken> {
         self.peek()?;
         self.ready = false;
@@ -307,7 +306,7 @@ impl<'t> YamlScanner<'t> {
         }
     }
 
-    /// Adds the next token, or those that the next character makes.
+    /// Scans the next character or scalar, and adds the tokens that result.
     fn scan(&mut self) -> Result<()> {
         self.skip_to_token();
         self.unroll(self.column());
@@ -355,8 +354,8 @@ impl<'t> YamlScanner<'t> {
         Err(self.cursor.mark().error(message))
     }
 
-    /// Past spaces, comments and line breaks. Tabs separate within flow
-    /// collections and within a line; none stands where a key may begin.
+    /// Skips spaces, comments and line breaks. Tabs are skipped within flow collections and within
+    /// a line, but not where a key may begin.
     fn skip_to_token(&mut self) {
         loop {
             while self.cursor.is(b' ') || (self.cursor.is(b'\t') && (self.flow > 0 || !self.key_allowed)) {
@@ -380,7 +379,8 @@ impl<'t> YamlScanner<'t> {
         self.queue.push_back(LocatedToken { token, mark });
     }
 
-    /// Adds a token before that of number `before`; last, if that one has left the queue.
+    /// Inserts a token before that with the number `before`; at the end if that token has left the
+    /// queue.
     pub(crate) fn insert(&mut self, before: usize, token: YamlToken, mark: Mark) {
         let end = self.queue.len();
         let at = before.checked_sub(self.taken).unwrap_or(end).min(end);
@@ -391,7 +391,7 @@ impl<'t> YamlScanner<'t> {
         self.taken + self.queue.len()
     }
 
-    /// Takes one character as `token`.
+    /// Reads one character as `token`.
     pub(crate) fn indicator(&mut self, token: YamlToken) {
         let mark = self.cursor.mark();
         self.cursor.skip();
@@ -400,7 +400,7 @@ impl<'t> YamlScanner<'t> {
 
     // --- keys ---
 
-    /// Whether what may be a key still may: a key stands on one line, and is short.
+    /// Whether a possible key can still become one: it must be on one line, and short.
     pub(crate) fn key_is_valid(&mut self, level: usize) -> Result<bool> {
         let here = self.cursor.mark();
         let Some(key) = self.keys.get_mut(level).filter(|key| key.possible) else {
@@ -416,7 +416,7 @@ impl<'t> YamlScanner<'t> {
         Ok(false)
     }
 
-    /// Notes that a key may begin here.
+    /// Records that a key may begin here.
     pub(crate) fn save_key(&mut self) -> Result<()> {
         if !self.key_allowed {
             return Ok(());
@@ -435,7 +435,7 @@ impl<'t> YamlScanner<'t> {
         Ok(())
     }
 
-    /// What may have been a key on this level was none.
+    /// Discards the possible key of this level.
     pub(crate) fn drop_key(&mut self) -> Result<()> {
         let Some(key) = self.keys.last_mut().filter(|key| key.possible) else {
             return Ok(());
@@ -450,8 +450,8 @@ impl<'t> YamlScanner<'t> {
 
     // --- indentation ---
 
-    /// Opens a block collection at `column` where one is due. Its token comes
-    /// before that of number `before`, or last.
+    /// Opens a block collection at `column`, if that is deeper than the current one. Its token is
+    /// inserted before that with the number `before`, or added at the end.
     pub(crate) fn roll(
         &mut self,
         column: isize,
@@ -474,7 +474,7 @@ impl<'t> YamlScanner<'t> {
         Ok(())
     }
 
-    /// Ends the block collections that are indented deeper than `column`.
+    /// Closes the block collections that are indented deeper than `column`.
     pub(crate) fn unroll(&mut self, column: isize) {
         if self.flow > 0 {
             return;
@@ -492,7 +492,7 @@ fn no_colon(mark: Mark) -> Unreadable {
 
 // The tokens of a YAML text.
 
-/// A token and the place where it begins.
+/// A token and the position where it begins.
 #[derive(Debug, Clone)]
 pub(crate) struct LocatedToken {
     pub(crate) token: YamlToken,
@@ -533,9 +533,9 @@ pub(crate) enum YamlToken {
     },
     Scalar {
         text: String,
-        /// Whether it is neither quoted nor a block.
+        /// Whether the scalar is neither quoted nor a block.
         plain: bool,
-        /// Where its characters stand.
+        /// The positions of the text's characters.
         layout: Layout,
     },
 }

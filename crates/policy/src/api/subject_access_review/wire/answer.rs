@@ -1,6 +1,6 @@
-//! The reply of another authorizer, accepted as kube-apiserver accepts it.
+//! Decodes the reply of another authorizer as kube-apiserver does.
 //!
-//! Facts: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`; for kinds
+//! Sources: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`; for kinds
 //! `apimachinery/pkg/runtime/serializer/json`. Unlike there, YAML is not accepted.
 
 use std::borrow::Cow;
@@ -14,36 +14,36 @@ use crate::authorization::authorizer::Opinion;
 use crate::model::{Decision, truncate};
 use portcullis_cel::json::JsonError;
 
-/// Longest reason that is kept, in bytes.
+/// The longest reason that is kept, in bytes.
 const REASON_BYTES: usize = 4096;
 
-/// Why a reply is none.
+/// Why a reply is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// There is nothing.
+    /// The body is empty.
     #[error("the reply is empty")]
     Empty,
     /// Not JSON, or a field of the wrong type.
     #[error("the reply cannot be read as a SubjectAccessReview: {0}")]
     Malformed(#[from] JsonError),
-    /// Of another kind or version than was asked.
+    /// Not of the requested kind and version.
     #[error("the reply is `{found}`, not a SubjectAccessReview of the version asked")]
     Kind {
-        /// What it is; cut when long.
+        /// The version and kind of the reply; cut when long.
         found: String,
     },
-    /// Its spec is not that of the question.
+    /// The spec differs from that of the request.
     #[error("the reply repeats another question than was asked")]
     Question,
 }
 
-/// A reply to a question that was put.
+/// A valid reply of another authorizer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorizerReply {
-    /// What it says.
+    /// The opinion of the authorizer.
     pub opinion: Opinion,
-    /// Whether it repeats the question, all of it: it can be the reply to no other.
+    /// Whether the reply repeats the whole request, and so cannot be the reply to another one.
     pub names_question: bool,
 }
 
@@ -66,23 +66,22 @@ struct RawStatus<'a> {
 // === impl SubjectAccessReviewVersion ===
 
 impl SubjectAccessReviewVersion {
-    /// What the body of a reply says to a question in this version. Both
-    /// `allowed` and `denied` are a refusal and an error; `evaluationError` is
-    /// ignored.
+    /// Decodes the reply to a review in this version. If both `allowed` and `denied` are set, the
+    /// decision is Deny with an error. `evaluationError` is ignored.
     ///
     /// # Errors
-    /// A body that is no answer. Kind and version may be absent; what is there
-    /// must be what was asked.
+    /// The body is not a valid reply. Kind and version may be absent, but must be those of the
+    /// review if present.
     pub fn verify(self, body: &[u8]) -> Result<Opinion, ReplyError> {
         let body = text_of(body)?;
         Ok(RawReply::read(self, &body)?.status.opinion())
     }
 
-    /// The same of the reply to `question`, which [`encode`](Self::encode) wrote.
+    /// Decodes the reply to `question`, which [`encode`](Self::encode) wrote.
     ///
     /// # Errors
-    /// Those of [`verify`](Self::verify), and a reply that repeats another question. The spec may
-    /// be absent, or lack some fields; what is there must be what was asked.
+    /// Those of [`verify`](Self::verify), and a reply that repeats another request. The spec or
+    /// some of its fields may be absent, but must be those of the request if present.
     pub fn verify_reply_to(self, question: &[u8], body: &[u8]) -> Result<AuthorizerReply, ReplyError> {
         let (body, question) = (text_of(body)?, text_of(question)?);
         let reply = RawReply::read(self, &body)?;
@@ -107,7 +106,7 @@ fn text_of(body: &[u8]) -> Result<Cow<'_, str>, ReplyError> {
 // === impl RawReply ===
 
 impl<'a> RawReply<'a> {
-    /// Reads a review in `version`.
+    /// Decodes a review in `version`.
     fn read(version: SubjectAccessReviewVersion, body: &'a str) -> Result<Self, ReplyError> {
         let mut reply = Self {
             spec: RawSpec::of_version(version),
@@ -171,26 +170,26 @@ impl<'a> JsonFields<'a> for RawStatus<'a> {
     }
 }
 
-// Whether a reply repeats the question that was asked.
+// Whether a reply repeats the request that was sent.
 //
-// An authorizer that decodes a review, sets its status and sends it back repeats the spec. One
-// that was built before Kubernetes had a field leaves that field out.
+// An authorizer that decodes a review, sets its status and sends it back repeats the spec. If the
+// authorizer was built before Kubernetes had a field, it leaves out that field.
 
-/// What a reply says about the question that it answers.
+/// What the spec of a reply says about the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Echo {
-    /// It is the question that was asked, whole.
+    /// It repeats the whole request.
     Whole,
-    /// What it says is of the question that was asked; it does not say all of it, or nothing.
+    /// It repeats a part of the request, or nothing.
     Part,
-    /// It is another question.
+    /// It is that of another request.
     Other,
 }
 
 // === impl Echo ===
 
 impl Echo {
-    /// That of the spec of a reply, to a question with the spec `asked`.
+    /// Compares the spec of a reply with the spec `asked` of the request.
     pub(crate) fn of(spec: &RawSpec<'_>, asked: &RawSpec<'_>) -> Self {
         let none = RawResource::default();
         let (resource, asked_resource) = (
@@ -242,7 +241,7 @@ fn same_text(one: &str, asked: &str) -> Echo {
     Echo::of_part(one.is_empty(), || one == asked)
 }
 
-/// In any order.
+/// Compares groups in any order.
 fn groups(one: &[Cow<'_, str>], asked: &[Cow<'_, str>]) -> Echo {
     let sorted = |groups: &[Cow<'_, str>]| {
         let mut sorted: Vec<String> = groups.iter().map(ToString::to_string).collect();
@@ -252,7 +251,7 @@ fn groups(one: &[Cow<'_, str>], asked: &[Cow<'_, str>]) -> Echo {
     Echo::of_part(one.is_empty(), || one == asked || sorted(one) == sorted(asked))
 }
 
-/// By key, in any order.
+/// Compares extra values by key, in any order.
 fn extra(one: &Extra<'_>, asked: &Extra<'_>) -> Echo {
     let sorted = |extra: &Extra<'_>| {
         let mut sorted: Vec<(String, Vec<String>)> = extra

@@ -1,38 +1,38 @@
-//! A JSON reader over borrowed text, value after value.
+//! A JSON reader that borrows its input and reads one value after another.
 //!
-//! A reader tracks its position and what was expected there; the caller interprets the
-//! values. Only strings with escapes are copied, and nothing recurses. Like Go, it
-//! replaces half a surrogate pair by U+FFFD.
+//! The reader tracks its position and reports what it expected there; the caller interprets the
+//! values. Only strings with escapes are copied, and nothing recurses. Like Go, the reader replaces
+//! an unpaired surrogate by U+FFFD.
 
 use std::borrow::Cow;
 
 use portcullis_cel::json::{JsonError, MAX_DEPTH, plain_end};
 
-/// A place in a text.
+/// The input and a position in it.
 pub(crate) struct Reader<'a> {
     text: &'a str,
     at: usize,
 }
 
-/// Which of the containers around a value are objects: one bit each.
+/// Which of the containers around a value are objects: one bit per level.
 #[derive(Default)]
 struct Containers {
     objects: [u64; NEAR_WORDS],
-    /// Those of deeper ones.
+    /// The bits of the levels that do not fit into `objects`.
     deeper: Vec<u64>,
     depth: usize,
 }
 
-/// Nothing is allocated for the first 256 levels.
+/// The number of words for the first 256 levels, for which nothing is allocated.
 const NEAR_WORDS: usize = 4;
 
 impl<'a> Reader<'a> {
-    /// At the beginning of `text`.
+    /// A reader at the beginning of `text`.
     pub(crate) const fn new(text: &'a str) -> Self {
         Self { text, at: 0 }
     }
 
-    /// Nothing but space may follow.
+    /// Checks that only white space follows.
     pub(crate) fn end(&mut self) -> Result<(), JsonError> {
         match self.peek() {
             None => Ok(()),
@@ -40,7 +40,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is wrong here.
+    /// The error that `expected` was not found at this position.
     pub(crate) const fn expected(&self, expected: &'static str) -> JsonError {
         JsonError::Unexpected {
             at: self.at,
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(crate) fn peek(&mut self) -> Option<u8> {
         match self.byte() {
-            // As an API server writes, without space.
+            // API servers write no white space.
             Some(byte) if byte > b' ' => Some(byte),
             _ => self.peek_after_space(),
         }
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes `token` if it is next.
+    /// Consumes `token` if it is next.
     #[inline]
     pub(crate) fn take(&mut self, token: u8) -> bool {
         let is_next = self.peek() == Some(token);
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
         is_next
     }
 
-    /// Takes `null` if it is next.
+    /// Consumes `null` if it is next.
     pub(crate) fn take_null(&mut self) -> Result<bool, JsonError> {
         if self.peek() != Some(b'n') {
             return Ok(false);
@@ -84,7 +84,7 @@ impl<'a> Reader<'a> {
         self.literal("null").map(|()| true)
     }
 
-    /// The next key of the object that was begun, its colon taken; `None` at its end.
+    /// Reads the next key of the current object and its colon; `None` at the end of the object.
     pub(crate) fn key(&mut self, is_first: bool) -> Result<Option<Cow<'a, str>>, JsonError> {
         match self.peek() {
             Some(b'}') => {
@@ -119,7 +119,8 @@ impl<'a> Reader<'a> {
         Ok(Some(key))
     }
 
-    /// Whether the list that was begun has another item; takes what is before it.
+    /// Whether the current list has another item. Consumes the separator before it, or the end of
+    /// the list.
     pub(crate) fn item(&mut self, is_first: bool) -> Result<bool, JsonError> {
         match self.peek() {
             Some(b']') => {
@@ -133,7 +134,7 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// A string.
+    /// Reads a string.
     pub(crate) fn string(&mut self, expected: &'static str) -> Result<Cow<'a, str>, JsonError> {
         if self.peek() != Some(b'"') {
             return Err(self.expected(expected));
@@ -147,7 +148,7 @@ impl<'a> Reader<'a> {
         self.string_with_escapes(begin).map(Cow::Owned)
     }
 
-    /// The string that begins right here, if it has no escapes and no fault.
+    /// Reads the string that begins at this position, if it is valid and has no escapes.
     #[inline]
     pub(crate) fn plain_string(&mut self) -> Option<&'a str> {
         let bytes = self.text.as_bytes();
@@ -163,7 +164,7 @@ impl<'a> Reader<'a> {
         self.text.get(begin..end)
     }
 
-    /// Whether the container that is next ends with `close` right where it begins.
+    /// Whether the next token begins a container that `close` ends at once.
     pub(crate) fn begins_empty(&mut self, close: u8) -> bool {
         let here = self.at;
         self.at += 1;
@@ -172,12 +173,12 @@ impl<'a> Reader<'a> {
         is_empty
     }
 
-    /// Skips a value of any sort.
+    /// Skips a value of any type.
     pub(crate) fn skip(&mut self) -> Result<(), JsonError> {
         let mut around = Containers::default();
         let mut is_first = false;
         loop {
-            // A value, or the beginning of a container.
+            // Skip a scalar, or enter a container.
             if self.take(b'{') {
                 around.enter(true).ok_or(JsonError::TooDeep { at: self.at })?;
                 is_first = true;
@@ -187,7 +188,7 @@ impl<'a> Reader<'a> {
             } else {
                 self.skip_scalar()?;
             }
-            // To the next value, out of the containers that end here.
+            // Proceed to the next value, leaving the containers that end here.
             loop {
                 let has_next = match around.is_object() {
                     None => return Ok(()),
@@ -218,7 +219,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A word.
+    /// Reads `word`.
     pub(crate) fn literal(&mut self, word: &'static str) -> Result<(), JsonError> {
         if self.rest().as_bytes().starts_with(word.as_bytes()) {
             self.at += word.len();
@@ -227,7 +228,7 @@ impl<'a> Reader<'a> {
         Err(self.expected("a value"))
     }
 
-    /// A number, as it is written.
+    /// Reads a number and returns it as written.
     pub(crate) fn number(&mut self) -> Result<&'a str, JsonError> {
         let begin = self.at;
         self.at += usize::from(self.byte() == Some(b'-'));
@@ -278,7 +279,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The character of an escape.
+    /// Reads an escape and returns its character.
     fn escape(&mut self) -> Result<char, JsonError> {
         let escaped = self.text.as_bytes().get(self.at + 1);
         let character = match escaped {
@@ -297,7 +298,8 @@ impl<'a> Reader<'a> {
         Ok(character)
     }
 
-    /// `\uXXXX`, or two that are a pair; half a pair is no character.
+    /// Reads `\uXXXX`, or two of these that are a surrogate pair. An unpaired surrogate becomes
+    /// U+FFFD.
     fn unicode_escape(&mut self) -> Result<char, JsonError> {
         let unit = self
             .code_unit()
@@ -315,7 +317,7 @@ impl<'a> Reader<'a> {
         Ok(char::from_u32(unit.into()).unwrap_or(char::REPLACEMENT_CHARACTER))
     }
 
-    /// The code unit of a `\uXXXX` escape here.
+    /// The code unit of a `\uXXXX` escape at this position.
     fn code_unit(&self) -> Option<u16> {
         let digits = self
             .text
@@ -344,7 +346,7 @@ impl<'a> Reader<'a> {
 // === impl Containers ===
 
 impl Containers {
-    /// Into an object or a list; `None` if that is too deep.
+    /// Enters an object or a list; `None` if that is too deep.
     fn enter(&mut self, is_object: bool) -> Option<()> {
         if self.depth == MAX_DEPTH {
             return None;
@@ -366,7 +368,7 @@ impl Containers {
         self.depth = self.depth.saturating_sub(1);
     }
 
-    /// Whether the innermost is an object; `None` outside all.
+    /// Whether the innermost container is an object; `None` outside all.
     fn is_object(&self) -> Option<bool> {
         let innermost = self.depth.checked_sub(1)?;
         let word = match (innermost / 64).checked_sub(NEAR_WORDS) {
