@@ -85,21 +85,22 @@ enum Command {
     Man(Man),
 }
 
-/// The arguments, with a `--help` in which commands stand in their groups.
+/// The arguments, with a `--help` that lists the commands in groups.
 fn described() -> clap::Command {
     let command = Arguments::command();
     let template = help_template(&command);
     command.help_template(template)
 }
 
-/// The arguments of this process, or the end of it with help or what is wrong with them.
+/// Parses the arguments of this process; prints the help or an error, and exits, if they are not a
+/// command.
 fn arguments() -> Arguments {
     let parsed = |written: Vec<OsString>| {
         let matches = described().try_get_matches_from(written);
         Arguments::from_arg_matches(&matches.map_err(with_new_name)?)
     };
     parsed(std::env::args_os().collect()).unwrap_or_else(|wrong| {
-        // The message quotes them.
+        // The error message quotes the arguments, which must not break its line.
         let on_one_line = |argument: OsString| one_line(&argument.to_string_lossy()).into_owned().into();
         match parsed(std::env::args_os().map(on_one_line).collect()) {
             Err(wrong) => wrong.exit(),
@@ -111,14 +112,14 @@ fn arguments() -> Arguments {
     })
 }
 
-/// Flags by their former name, and the name that they have now.
+/// Former names of flags, with their present names.
 const RENAMED: [(&str, &str); 3] = [
     ("--against", "--baseline"),
     ("--allow-flips", "--allow-changes"),
     ("--sub-resource", "--subresource"),
 ];
 
-/// The same error, with the new name of a flag that has been renamed.
+/// Adds the present name to the error about a flag that has been renamed.
 fn with_new_name(mut wrong: clap::Error) -> clap::Error {
     let renamed = RENAMED.iter().find(|(old, _)| {
         matches!(wrong.get(ContextKind::InvalidArg), Some(ContextValue::String(flag)) if flag == old)
@@ -175,7 +176,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The groups, by what somebody wants to do.
+/// The groups of commands in `--help`.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Serve", &["serve", "init", "register"]),
     ("Policies", &["check", "test", "scan", "convert", "bundle"]),
@@ -261,7 +262,8 @@ impl Man {
     }
 }
 
-/// Adds the page of `command`, whose name with those above it is `name`, and those of its subcommands.
+/// Adds the file names of the pages of `command` and of its subcommands. `name` is the full name of
+/// the command, joined by hyphens.
 fn add_pages(command: &clap::Command, name: &str, pages: &mut Vec<String>) {
     pages.push(format!("{name}.1"));
     let subcommands = command.get_subcommands();
@@ -270,16 +272,17 @@ fn add_pages(command: &clap::Command, name: &str, pages: &mut Vec<String>) {
     }
 }
 
-// The version that `--version` prints: that of the package, and the commit it was built from.
+// The version that `--version` prints: the version of the package, and the commit it was built
+// from.
 
-/// What `just release`, the image and the release workflow pass to the compiler.
+/// The commit that `just release`, the image and the release workflow pass to the compiler.
 const BUILT_FROM: Option<&str> = option_env!("PORTCULLIS_COMMIT");
 
-/// `git archive` writes the commit into this file (`.gitattributes`), so that a source archive
-/// knows it without git. In a working tree it holds the placeholder.
+/// `git archive` writes the commit into this file (`.gitattributes`), so that a build from a source
+/// archive knows the commit without git. In a working tree the file holds the placeholder.
 const ARCHIVED_FROM: &str = include_str!("cli/commit.txt");
 
-/// `0.1.0 (7a95838cde01)`, or `0.1.0` where the commit is not known.
+/// `0.1.0 (7a95838cde01)`, or `0.1.0` if the commit is unknown.
 fn version() -> &'static str {
     static TEXT: LazyLock<String> =
         LazyLock::new(|| version_with_commit(env!("CARGO_PKG_VERSION"), BUILT_FROM, ARCHIVED_FROM));

@@ -1,4 +1,4 @@
-//! The server's configuration, as written and as resolved.
+//! The gateway's configuration file: how it is read, and the resolved [`Config`].
 //!
 //! ```text
 //! text --document::parse--> Document --Section, one file per section--> Config
@@ -72,50 +72,50 @@ pub const KIND: &str = "GatewayConfiguration";
 pub struct Config {
     /// The file that it was read from, as the user named it.
     pub file: PathBuf,
-    /// What stands in the file.
+    /// The content of the file.
     pub text: Arc<str>,
-    /// The listener that the API server calls.
+    /// The listener for reviews.
     pub server: Server,
-    /// The listener of probes and metrics.
+    /// The listener for probes and metrics.
     pub admin: Admin,
-    /// The page for people, if there is one.
+    /// The web console, if it is enabled.
     pub console: Option<Console>,
-    /// Who may call.
+    /// The clients that may send reviews.
     pub callers: Vec<CallerEntry>,
-    /// Where policies and their like are read from.
+    /// The files, folders and bundles that policies and other objects are read from.
     pub manifests: Vec<ManifestPath>,
-    /// API servers that further manifests are watched from.
+    /// The API servers from which further objects are watched.
     pub clusters: Vec<ClusterEntry>,
-    /// The folder that `clusters` names, where it names one.
+    /// The folder of cluster files, if `clusters` names one.
     pub cluster_folder: Option<ClusterFolder>,
-    /// What holds for authorization besides the manifests.
+    /// Settings for authorization that are not objects, such as `neverDeny`.
     pub authorization: Authorization,
-    /// What holds for admission besides the manifests.
+    /// Settings for admission that are not objects, such as the CEL version.
     pub admission: AdmissionDefaults,
     /// How webhooks behind the gateway are called.
     pub upstreams: Upstreams,
-    /// How much is taken on at once.
+    /// Bounds of concurrent work, sizes and times.
     pub limits: Limits,
-    /// How changed files are noticed.
+    /// How file changes are detected.
     pub reload: Reload,
-    /// Where each decision is written, if anywhere.
+    /// Where decision log lines are written, if anywhere.
     pub decision_log: Option<DecisionLog>,
-    /// Where whole reviews are kept, if anywhere.
+    /// Where reviews are recorded with their content, if anywhere.
     pub recording: Option<RecordingSettings>,
-    /// Where hourly counts of decisions are kept, if anywhere.
+    /// Where hourly counts of decisions are written, if anywhere.
     pub usage: Option<FolderBounds>,
     /// Which requests are traced, if any.
     pub tracing: Option<Tracing>,
 }
 
-/// Reads the configuration at `path`, with every fault that it has. There is no
-/// [`Config`] if one of them is an error.
+/// Reads the configuration at `path`, and reports all of its errors and warnings. There is no
+/// [`Config`] if there is an error.
 #[must_use]
 pub fn load(path: &Path) -> (Option<Config>, Faults) {
     load_from(&Disk, path)
 }
 
-/// Like [`load`], from `files`.
+/// Like [`load`], but reads from `files`.
 #[must_use]
 pub fn load_from(files: &dyn Files, path: &Path) -> (Option<Config>, Faults) {
     let unreadable = |message: String| {
@@ -135,17 +135,18 @@ pub fn load_from(files: &dyn Files, path: &Path) -> (Option<Config>, Faults) {
     }
 }
 
-/// As much of a configuration as its faults leave.
+/// The valid parts of a configuration that has errors.
 #[derive(Debug, Default)]
 pub struct PartialConfig {
-    /// The configuration with what is faulty left out; `None` where the listener is at fault.
+    /// The configuration without the faulty parts; `None` if the section `server` is invalid.
     pub config: Option<Config>,
-    /// Where its manifests are, if that can be read.
+    /// The entries of `manifests`, if they can be read.
     pub manifests: Vec<ManifestPath>,
 }
 
-/// Like [`load`], but with faults, too, there is what can be made of the rest: so that one run
-/// reports the faults of everything that the configuration names. Never to be served.
+/// Like [`load`], but returns the valid parts even if there are errors, so that one run of `check`
+/// can also report the errors of the files that the configuration names. The server must not use
+/// the result.
 #[must_use]
 pub fn examine(path: &Path) -> (PartialConfig, Faults) {
     let (config, faults) = load(path);
@@ -160,7 +161,7 @@ pub fn examine(path: &Path) -> (PartialConfig, Faults) {
 fn examine_faulty(path: &Path) -> Option<PartialConfig> {
     let text = String::from_utf8(Disk.read(path).ok()?).ok()?;
     let absolute = std::path::absolute(path).ok()?;
-    // Sections keep their places, for faults that are found later.
+    // Sections keep their places for errors that are found later.
     let documents = document::parse(Some(&path.display().to_string()), &text).ok()?;
     let reading = ReadContext::new(documents.first()?, absolute.parent()?);
     let root = reading.root(&FIELDS);
@@ -170,26 +171,26 @@ fn examine_faulty(path: &Path) -> Option<PartialConfig> {
     })
 }
 
-/// Where the configuration at `path` keeps what was last in force (`reload.lastGood`), whatever
-/// faults the rest of it has. `None` where it says nothing of it, or cannot be read.
+/// The path of the last good files (`reload.lastGood`) in the configuration at `path`, even if
+/// other parts of it have errors. `None` if the field is absent or the file cannot be read.
 ///
 /// # Errors
 ///
-/// It is no YAML.
+/// The file is not valid YAML.
 pub fn last_good(path: &Path) -> Result<Option<PathBuf>, Fault> {
     let last_good = of_root(path, |root| manifests::reload(root).last_good)?;
     Ok(last_good.flatten())
 }
 
-/// Where the manifests of the configuration at `path` are, whatever faults the rest of it has; none where
-/// it cannot be read.
+/// The entries of `manifests` in the configuration at `path`, even if other parts of it have
+/// errors; empty if it cannot be read.
 #[must_use]
 pub fn manifests_at(path: &Path) -> Vec<ManifestPath> {
     let manifests = of_root(path, manifests::manifests).ok().flatten();
     manifests.unwrap_or_default()
 }
 
-/// What `read` reads of the configuration at `path`; `None` where it cannot be read.
+/// Applies `read` to the root of the configuration at `path`; `None` if the file cannot be read.
 fn of_root<T>(path: &Path, read: impl FnOnce(&Section<'_>) -> T) -> Result<Option<T>, Fault> {
     let (Ok(bytes), Ok(absolute)) = (Disk.read(path), std::path::absolute(path)) else {
         return Ok(None);
@@ -202,14 +203,14 @@ fn of_root<T>(path: &Path, read: impl FnOnce(&Section<'_>) -> T) -> Result<Optio
     Ok(Some(read(&reading.root(&FIELDS))))
 }
 
-/// Reads `text`, the content of `file`, whose relative paths start at `folder`. A folder that
-/// `clusters` names is read from the disk.
+/// Parses `text`, the content of `file`. Relative paths are resolved against `folder`. If
+/// `clusters` names a folder, its files are read from the disk.
 #[must_use]
 pub fn parse(file: &Path, text: &str, folder: &Path) -> (Option<Config>, Faults) {
     parse_with(file, text, folder, &clusters::read_folder)
 }
 
-/// Like [`parse`], with `cluster_files` for what is in the folder that `clusters` names.
+/// Like [`parse`], with `cluster_files` in place of the files of the folder that `clusters` names.
 #[must_use]
 pub fn parse_saved(
     file: &Path,
@@ -256,7 +257,7 @@ fn parse_with(
     }
 }
 
-/// That `document` is an object of another group, of which nothing more is to be said.
+/// An error if `document` is an object of another group. No further errors are reported then.
 fn other_kind(document: &Document) -> Option<Fault> {
     let (api_version, kind) = (document.text("apiVersion")?, document.text("kind")?);
     let is_own = kind == KIND || api_version.starts_with("config.portcullis.dev/");
@@ -308,7 +309,7 @@ fn resolve(
     (config.filter(|_| !faults.has_errors()), faults)
 }
 
-/// Reads every section, whatever is wrong with those before.
+/// Reads every section, even if others have errors.
 fn sections(file: &Path, text: &str, root: &Section<'_>, read_folder: ReadFolder<'_>) -> Option<Config> {
     type_meta(root);
     let server = server::server(root);
@@ -357,11 +358,10 @@ fn type_meta(root: &Section<'_>) {
     }
 }
 
-/// `bytes` in lower-case hexadecimal digits.
+/// `bytes` as lower-case hexadecimal digits.
 pub(crate) fn hexadecimal<'b>(bytes: impl IntoIterator<Item = &'b u8>) -> String {
     let mut digits = String::new();
     for byte in bytes {
-        // Writing to a String does not fail.
         let _infallible = write!(digits, "{byte:02x}");
     }
     digits
@@ -370,22 +370,22 @@ pub(crate) fn hexadecimal<'b>(bytes: impl IntoIterator<Item = &'b u8>) -> String
 // === impl Config ===
 
 impl Config {
-    /// What the gateway calls itself in `Via`: the same on every replica with this
-    /// configuration, and on no gateway with another.
+    /// The name of this gateway in the header `Via`: the same for all replicas with this
+    /// configuration, and different for every other configuration.
     #[must_use]
     pub fn pseudonym(&self) -> String {
         let digest = sha256(self.text.as_bytes());
         format!("portcullis-{}", hexadecimal(digest.iter().take(8)))
     }
 
-    /// What stands in the file, and in those of the folder that `clusters` names.
+    /// The contents of the configuration file and of the cluster files.
     pub fn texts(&self) -> impl Iterator<Item = &str> {
         let of_clusters = self.cluster_folder.iter().flat_map(|folder| &folder.files);
         iter::once(&*self.text).chain(of_clusters.map(|file| file.text.as_str()))
     }
 
-    /// The files that this section-by-section reading took for granted: itself
-    /// and those of the listener's certificates and of bundles. The callers' are listed by
+    /// The files on which the configuration depends: itself, the cluster files, and the files of
+    /// the listeners' certificates and of bundles. The files of callers are listed by
     /// [`crate::identity::Authenticator::files`].
     #[must_use]
     pub fn files(&self) -> Vec<PathBuf> {
@@ -414,7 +414,7 @@ impl Config {
         files
     }
 
-    /// Reads a bundle from where `candidate` is, in place of the one that is kept.
+    /// Reads the bundle of `candidate` from its path, instead of from the copy that is kept.
     pub(crate) fn replace_bundle(&mut self, candidate: &ManifestPath) {
         let bundles = self.manifests.iter_mut();
         for entry in bundles.filter(|entry| entry.bundle == candidate.bundle) {
@@ -422,30 +422,31 @@ impl Config {
         }
     }
 
-    /// The bundles among the manifests, each with its entry.
+    /// The entries of `manifests` that are bundles, with their sources.
     pub fn bundles(&self) -> impl Iterator<Item = (&BundleSource, &ManifestPath)> {
         self.manifests
             .iter()
             .filter_map(|entry| Some((entry.bundle.as_deref()?, entry)))
     }
 
-    /// How the webhooks that are watched in the cluster of `entry` are called; `None`: without
-    /// credentials, and nowhere that must be named.
+    /// How the webhooks that are watched in the cluster of `entry` are called. With `None`, they are
+    /// called without credentials, and not at addresses that `allowedAddresses` must list.
     #[must_use]
     pub fn upstreams_of<'c>(&'c self, entry: &'c ClusterEntry) -> Option<&'c UpstreamAccess> {
         let own = entry.upstreams.as_ref();
         own.or_else(|| (entry.name == DEFAULT_CLUSTER).then_some(&self.upstreams.access))
     }
 
-    /// The folder directly in that of `clusters` that the file of `entry` is in, where it is in one:
-    /// what is in there is written by one tenant.
+    /// The tenant's folder that contains the file of `entry`: a direct subfolder of the folder that
+    /// `clusters` names, whose files are all written by one tenant.
     #[must_use]
     pub fn tenant_of(&self, entry: &ClusterEntry) -> Option<PathBuf> {
         let (folder, file) = (self.cluster_folder.as_ref()?, entry.place.file.as_deref()?);
         clusters::tenant_of(&folder.path, Path::new(file))
     }
 
-    /// Whether a caller of `cluster` has tokens whose keys its API server publishes.
+    /// Whether a caller of `cluster` sends tokens that are verified with the keys that its API
+    /// server publishes.
     #[must_use]
     pub fn takes_published_keys(&self, cluster: &str) -> bool {
         let tokens = |caller: &CallerEntry| {
@@ -455,7 +456,7 @@ impl Config {
         self.callers.iter().any(tokens)
     }
 
-    /// The kubeconfigs of callers: each once, whatever the number of entries that name it.
+    /// The kubeconfigs of all callers, without duplicates.
     #[must_use]
     pub fn caller_kubeconfigs(&self) -> BTreeSet<&Path> {
         let named = self
@@ -465,12 +466,12 @@ impl Config {
         named.collect()
     }
 
-    /// Whether anybody may call. `check` and the offline commands do without
-    /// callers; a server that nobody can use is a mistake.
+    /// Checks that there is a caller. `check` and the offline commands work without callers, but a
+    /// server without callers is a mistake.
     ///
     /// # Errors
     ///
-    /// The fault to report where there is no caller.
+    /// The error to report if there is no caller.
     pub fn require_callers(&self) -> Result<(), Fault> {
         if !self.callers.is_empty() {
             return Ok(());

@@ -1,18 +1,17 @@
-//! The console: a read-only page that shows what is decided, and why.
+//! The console: read-only web pages that show what is decided, and why.
 //!
 //! ```text
 //! snapshot, recent decisions, metrics ──▶ views: one model each ──▶ templates ──▶ HTML
 //!                                                      └──────────▶ serde ──────▶ JSON
 //! ```
 //!
-//! A view is a pure function of what is in force, of what was decided lately and of the
-//! query of its URL. Nothing here knows sockets: `server` listens, lets people in and
-//! sends what [`views::render`] returns. The bodies of objects and credentials do not get
-//! this far, because the decision log, of which the decisions are taken, has neither.
+//! A view is a pure function of the snapshot in force, the recent decisions, and the query of its
+//! URL. Nothing here knows sockets: `server` listens, authenticates users and sends what
+//! [`views::render`] returns. Neither credentials nor the content of objects under review reach the
+//! console: it takes decisions from the decision log, which contains neither.
 //!
-//! Templates are compiled by askama, which escapes every value for HTML. No template
-//! contains a script or a style of its own, so that the Content-Security-Policy of the
-//! listener allows none.
+//! Templates are compiled by askama, which escapes every value for HTML. Templates contain no
+//! inline scripts or styles, because the Content-Security-Policy of the listener allows none.
 
 mod history;
 mod live;
@@ -41,29 +40,30 @@ pub use page::{Page, Representation, ViewError};
 pub use query::ViewQuery;
 pub use recent_decisions::{ClusterDecisions, DecisionSlice, KeptDecision, RecentDecisions};
 
-// What the console remembers from one request to the next, and which clusters a user may see.
+// What the console keeps between requests, and which clusters a user may see.
 
-/// What is kept for as long as the gateway runs.
+/// The state of the console, kept for as long as the gateway runs.
 #[derive(Debug)]
 pub struct ConsoleState {
     /// The most recent decisions.
     decisions: Arc<RecentDecisions>,
-    /// Those of each cluster that somebody sees alone, in an equal part of the room and with
-    /// numbers of their own: so they tell nothing of how many others there are.
+    /// The recent decisions of each cluster to which some user is restricted. Each cluster has an
+    /// equal share of the capacity and its own numbering, which reveals nothing of the decisions of
+    /// other clusters.
     of_clusters: RwLock<BTreeMap<Arc<str>, Arc<RecentDecisions>>>,
-    /// Every cluster that a configuration named since the start.
+    /// Every cluster that a configuration has named since the start.
     named: Mutex<BTreeSet<String>>,
-    /// What was counted in the last hour.
+    /// Samples of the metrics in the last hour.
     pub history: MetricsHistory,
     in_force: Mutex<(Arc<str>, SystemTime)>,
-    /// What the last reloads changed.
+    /// What recent reloads changed.
     pub(crate) changes: ChangeHistory,
 }
 
 // === impl ConsoleState ===
 
 impl ConsoleState {
-    /// At `now`, when `revision` is in force; so many `decisions` are kept.
+    /// The state at `now`, when `revision` is in force. Up to `decisions` decisions are kept.
     #[must_use]
     pub fn new(decisions: usize, revision: &Arc<str>, now: SystemTime) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl ConsoleState {
         }
     }
 
-    /// Keeps the decisions apart of each cluster that a caller of `config` sees alone.
+    /// Keeps separate decisions for each cluster to which a caller of `config` is restricted.
     pub fn follow(&self, config: &Config) {
         let callers = config.callers.iter().map(|caller| &caller.cluster);
         let watched = config.clusters.iter().map(|entry| &entry.name);
@@ -102,7 +102,7 @@ impl ConsoleState {
         *of_clusters = kept;
     }
 
-    /// Keeps a decision about a request of `cluster` whose line in the decision log is `line`.
+    /// Keeps a decision about a request of `cluster`. `line` is its decision log line.
     pub fn push(&self, decision: Decision, cluster: &str, line: &[u8]) {
         self.decisions.push(decision, cluster, line);
         if let Some(own) = self.of_cluster(cluster) {
@@ -110,18 +110,18 @@ impl ConsoleState {
         }
     }
 
-    /// The decisions that somebody may see.
+    /// The recent decisions of the visible clusters.
     #[must_use]
     pub fn decisions(&self, visible: &VisibleClusters) -> Arc<RecentDecisions> {
         match visible {
             VisibleClusters::All => Arc::clone(&self.decisions),
-            // Without any: the callers have changed a moment ago.
+            // None are kept if the callers have changed a moment ago.
             VisibleClusters::One(cluster) => self.of_cluster(cluster).unwrap_or_default(),
         }
     }
 
-    /// Which clusters are shown to `caller`: every one, too, where there was never another than its
-    /// own.
+    /// The clusters that `caller` may see: all if it is so configured, or if no other cluster than
+    /// its own was ever configured.
     #[must_use]
     pub fn visible_to(&self, caller: &Caller) -> VisibleClusters {
         let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +137,7 @@ impl ConsoleState {
         of_clusters.get(cluster).cloned()
     }
 
-    /// `revision` is in force from `now` on, unless it was already.
+    /// Notes that `revision` is in force from `now` on, unless it was already.
     pub fn replaced(&self, revision: &Arc<str>, now: SystemTime) {
         let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         if in_force.0 != *revision {
@@ -145,12 +145,12 @@ impl ConsoleState {
         }
     }
 
-    /// Keeps what `snapshot`, in force from `now` on, changes of the objects in files.
+    /// Keeps what `snapshot`, in force from `now` on, changes in the objects read from files.
     pub fn follow_changes(&self, snapshot: &Snapshot, now: SystemTime) {
         self.changes.follow(snapshot, now);
     }
 
-    /// Takes a sample of what `metrics` counts, at `now`.
+    /// Takes a sample of `metrics` at `now`.
     pub fn sample(&self, metrics: &Metrics, now: SystemTime) {
         let mut clusters = self.decisions.clusters();
         let of_clusters = self.of_clusters.read().unwrap_or_else(PoisonError::into_inner);
@@ -163,32 +163,31 @@ impl ConsoleState {
         self.history.push(now, metrics.sample(), clusters);
     }
 
-    /// Since when the revision in force is.
+    /// The time since which the present revision has been in force.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 }
 
-/// The clusters that are shown to somebody.
+/// The clusters that a user may see.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum VisibleClusters {
-    /// Every one, and what they have in common.
+    /// All clusters, and what is not specific to a cluster.
     All,
-    /// This one. Nothing of another is shown, nor counted among what is.
+    /// This cluster. Nothing of other clusters is shown, and counts do not include them.
     One(Arc<str>),
 }
 
 // === impl VisibleClusters ===
 
 impl VisibleClusters {
-    /// Whether `cluster` is one of them.
     #[must_use]
     pub fn contains(&self, cluster: &str) -> bool {
         self.only().is_none_or(|only| only == cluster)
     }
 
-    /// The one cluster that is shown, where not all are.
+    /// The only visible cluster, unless all are visible.
     #[must_use]
     pub fn only(&self) -> Option<&str> {
         match self {
@@ -198,47 +197,46 @@ impl VisibleClusters {
     }
 }
 
-// What a view is made of, and what was asked for.
+// The input of views: the data that they show, and the request.
 
-/// What views are made of.
+/// The data that views show.
 pub struct ViewContext<'c> {
-    /// What is in force: one for the whole view.
+    /// The snapshot in force, the same for the whole view.
     pub snapshot: &'c Arc<Snapshot>,
-    /// How reloads and clusters are doing.
+    /// The state of reloads and of watched clusters.
     pub state: &'c ReloadState,
-    /// What is counted.
     pub metrics: &'c Metrics,
-    /// What the console remembers.
+    /// The state of the console.
     pub console: &'c ConsoleState,
-    /// What it remembers of the decisions for `visible` clusters.
+    /// The recent decisions of the `visible` clusters.
     pub decisions: &'c RecentDecisions,
-    /// Whose they are that are shown.
+    /// The clusters that the user may see.
     pub visible: &'c VisibleClusters,
-    /// The time for which it is shown.
+    /// The time at which the view is rendered.
     pub now: SystemTime,
-    /// When a view that takes long must give up, with [`ViewError::TooLate`].
+    /// When a slow view must give up with [`ViewError::TooLate`].
     pub deadline: Instant,
 }
 
-/// What is asked for.
+/// A request for a view.
 #[derive(Debug, Clone)]
 pub struct ViewRequest {
-    /// As in the URL.
+    /// The path, as in the URL.
     pub path: String,
-    /// Its parts between slashes, decoded.
+    /// The segments of the path, percent-decoded.
     pub segments: Vec<String>,
-    /// What follows the path.
+    /// The query of the URL.
     pub query: ViewQuery,
-    /// What was sent by POST.
+    /// The form that was sent by POST, if any.
     pub form: Option<ViewQuery>,
-    /// How it is to be shown.
+    /// The format of the response.
     pub representation: Representation,
 }
 
 // === impl ViewRequest ===
 
 impl ViewRequest {
-    /// Asks for the view at a path, as both stand in a URL.
+    /// A request for the view at `path` with `query`, both as in a URL.
     #[must_use]
     pub fn new(path: &str, query: &str, representation: Representation) -> Self {
         let decoded = |segment| percent_decode_str(segment).decode_utf8_lossy().into_owned();
@@ -252,46 +250,48 @@ impl ViewRequest {
     }
 }
 
-// What the last changes were: the difference between any two of the last sets in force.
+// The last revisions in force, any two of which can be compared.
 
-/// The most sets that can be compared for one cluster.
+/// The maximum number of revisions that are kept for one cluster.
 const MAX_REVISIONS: usize = 20;
 
-/// The newest sets of which it can be said what they decide: each may hold objects that no other does.
+/// How many of the newest revisions keep their policies, so that their decisions can be compared.
+/// Each revision may hold objects that no other holds.
 const MAX_DECIDING_REVISIONS: usize = 5;
 
-/// The most bytes of changed objects that are kept of all sets.
+/// The maximum number of bytes of changed objects that all revisions keep together.
 const MAX_CHANGED_BYTES: usize = 32 << 20;
 
-/// The last sets that were in force: for each cluster those that changed something there.
+/// The last revisions in force: for each cluster, those that changed an object of it.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeHistory(Mutex<KeptChanges>);
 
 #[derive(Default)]
 struct KeptChanges {
-    /// The oldest first, of which it is not known what it changed.
+    /// The revisions, oldest first. The changes of the oldest one are unknown.
     revisions: VecDeque<RevisionInForce>,
-    /// The objects of the newest.
+    /// The objects of the newest revision.
     objects: Option<WrittenObjects>,
 }
 
-/// A set, and what it changed.
+/// A revision, and what it changed.
 #[derive(Debug, Clone)]
 pub(crate) struct RevisionInForce {
     pub(crate) revision: Arc<str>,
     /// When it came into force.
     pub(crate) since: SystemTime,
-    /// Since the one before; of the first nothing is known.
+    /// The changes since the revision before; empty for the oldest revision.
     pub(crate) changes: Arc<ObjectChanges>,
-    /// What decided then, watched objects included; kept of the newest alone.
+    /// The policies of this revision, including watched objects; only kept for the newest
+    /// revisions.
     pub(crate) policies: Option<ClusterPolicySets>,
 }
 
 // === impl ChangeHistory ===
 
 impl ChangeHistory {
-    /// `snapshot` is in force from `now` on. Where its objects are those of before, the
-    /// set counts as the same.
+    /// Notes that `snapshot` is in force from `now` on. If its objects are the same as before, no
+    /// revision is added.
     pub(crate) fn follow(&self, snapshot: &Snapshot, now: SystemTime) {
         let mut kept = self.kept();
         let objects = snapshot.written_objects();
@@ -313,7 +313,7 @@ impl ChangeHistory {
             .for_each(|earlier| earlier.policies = None);
     }
 
-    /// The sets that are known, the oldest first.
+    /// The revisions that are kept, oldest first.
     pub(crate) fn revisions(&self) -> Vec<RevisionInForce> {
         self.kept().revisions.iter().cloned().collect()
     }
@@ -324,7 +324,7 @@ impl ChangeHistory {
 }
 
 impl KeptChanges {
-    /// Forgets what is oldest of the clusters that have more than their part.
+    /// Forgets the oldest changes of the clusters that exceed a limit.
     fn make_room(&mut self) {
         loop {
             let mut taken: BTreeMap<Option<String>, [usize; 2]> = BTreeMap::new();
@@ -348,8 +348,9 @@ impl KeptChanges {
         }
     }
 
-    /// Forgets the first set that changed something for `cluster`, of several that did. If others count
-    /// from it, the next one tells how much that was.
+    /// Forgets the oldest changes of `cluster`, if several revisions changed it. If that revision
+    /// must stay, because it also changed other clusters or is compared with, the next revision
+    /// that changed `cluster` counts the forgotten objects as left out.
     fn forget_oldest(&mut self, cluster: &Option<String>) {
         let concerns = |revision: &RevisionInForce| revision.changes.bytes_by_cluster().contains_key(cluster);
         let places = (0..).zip(&self.revisions).skip(1);
@@ -375,7 +376,8 @@ impl KeptChanges {
         }
     }
 
-    /// Keeps no more than the number of the objects that were changed for `cluster` first.
+    /// Of the oldest changes that still have objects of `cluster`, keeps only the number of
+    /// objects.
     fn leave_out_oldest(&mut self, cluster: &Option<String>) {
         let has_objects = |revision: &&mut RevisionInForce| {
             revision
@@ -398,7 +400,7 @@ impl fmt::Debug for KeptChanges {
     }
 }
 
-/// What `revisions`, one after the other, changed together.
+/// The combined changes of consecutive `revisions`.
 pub(crate) fn together(revisions: &[RevisionInForce]) -> ObjectChanges {
     let mut all = ObjectChanges::default();
     for changes in revisions.iter().map(|revision| &revision.changes) {

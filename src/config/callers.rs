@@ -1,5 +1,5 @@
-//! `callers`: the clients that may send reviews, their endpoints and their cluster. A client certificate may be
-//! named by patterns of its subject alternative names.
+//! `callers`: the clients that may send reviews, their endpoints and their cluster. Client
+//! certificates can be selected by patterns of their subject alternative names.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,87 +11,88 @@ use super::jwt::{self, Jwt};
 use super::section::Section;
 use super::server::Server;
 
-/// One entry: a request that meets every field that is there comes from this caller.
+/// An entry of `callers`. A request comes from this caller if it matches every field that is
+/// present.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallerEntry {
-    /// Where the entry stands, for faults of what it refers to.
+    /// The place of the entry, for errors of the files that it names.
     pub place: Place,
-    /// A file each of whose users is meant, as an absolute path.
+    /// A kubeconfig, as an absolute path: the credentials of any of its users match.
     pub kubeconfig: Option<PathBuf>,
-    /// Certificates under `server.tls.clientCA` that are meant.
+    /// The client certificates, issued by `server.tls.clientCA`, that match.
     pub client_certificate: Option<ClientCertificate>,
-    /// Signed tokens that are meant.
+    /// The signed tokens that match.
     pub jwt: Option<Jwt>,
-    /// The file of the tokens in the path of requests that are meant, as an absolute path.
+    /// The file of tokens that match when the path of a request ends with one, as an absolute path.
     pub path_token: Option<PathBuf>,
-    /// Service account tokens that are meant, each bound to a webhook configuration of the cluster
+    /// The service account tokens that match, each bound to a webhook configuration of the cluster
     /// (KEP-6060). The audiences are URLs of webhooks.
     pub webhook_token: Option<Jwt>,
-    /// What the caller may use.
+    /// The endpoints that the caller may use.
     pub endpoints: Endpoints,
-    /// The cluster that the caller speaks for.
+    /// The cluster for which the caller sends requests.
     pub cluster: String,
-    /// Whether the console shows it every cluster, and not its own alone.
+    /// Whether the console shows the caller all clusters instead of only its own.
     pub sees_all_clusters: bool,
 }
 
-/// Certificates: every list that is not empty must hold something that the certificate has.
+/// Which client certificates match: for every list that is not empty, the certificate must have one
+/// of its items.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientCertificate {
     /// The subject's common name.
     pub common_names: Vec<String>,
-    /// Its organizations.
+    /// The subject's organizations.
     pub organizations: Vec<String>,
-    /// Its subject alternative names.
+    /// Patterns of the subject alternative names.
     pub sans: Vec<SanPattern>,
 }
 
-/// What takes reviews, and metrics count by.
+/// An endpoint for reviews, and a label of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Endpoint {
     /// `/authorize`.
     Authorize,
-    /// `/validate` and what is below.
+    /// `/validate` and the paths below it.
     Validate,
-    /// `/mutate` and what is below.
+    /// `/mutate` and the paths below it.
     Mutate,
 }
 
-/// A set of [`Endpoint`]s and the console: what a caller may use.
+/// A set of [`Endpoint`]s and the console.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Endpoints(u8);
 
-/// Every cluster, in `consoleClusters`.
+/// The value of `consoleClusters` for all clusters.
 const ALL_CLUSTERS: &str = "*";
 
-/// The word for the console among `endpoints`.
+/// The name of the console in `endpoints`.
 const CONSOLE: &str = "console";
 
-/// The cluster of a caller that names none.
+/// The cluster of a caller whose entry has no `cluster`.
 pub const DEFAULT_CLUSTER: &str = "default";
 
-/// Which subject alternative names are meant.
+/// A pattern of subject alternative names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SanPattern {
-    /// `name.example.com`: this DNS name, whatever its case.
+    /// `name.example.com`: this DNS name, ignoring case.
     Dns(String),
     /// `*.example.com`: DNS names with exactly one label more. Holds `example.com`.
     DnsBelow(String),
     /// `10.0.0.1`, `2001:db8::1`: this IP address.
     Ip(IpAddr),
-    /// `spiffe://example.com/apiserver`: this URI, letter by letter.
+    /// `spiffe://example.com/apiserver`: exactly this URI.
     Uri(String),
-    /// `api@example.com`: this e-mail address, letter by letter.
+    /// `api@example.com`: exactly this e-mail address.
     Email(String),
 }
 
 // === impl Endpoint ===
 
 impl Endpoint {
-    /// Each of them.
     pub const ALL: [Self; 3] = [Self::Authorize, Self::Validate, Self::Mutate];
 
-    /// The word of configuration, logs and metrics.
+    /// The name in the configuration, logs and metrics.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -101,7 +102,7 @@ impl Endpoint {
         }
     }
 
-    /// The place among all.
+    /// The index in [`Endpoint::ALL`].
     #[must_use]
     pub const fn index(self) -> usize {
         self as usize
@@ -119,28 +120,24 @@ impl Endpoint {
 // === impl Endpoints ===
 
 impl Endpoints {
-    /// None of them.
     pub const NONE: Self = Self(0);
-    /// All that take reviews, which is what an entry that names none is given.
+    /// All endpoints for reviews: the default.
     pub const REVIEWS: Self = Self(7);
-    /// Those of admission: all that `pathToken` and `webhookToken` may be given.
+    /// The endpoints for admission: `pathToken` and `webhookToken` allow no others.
     pub const ADMISSION: Self = Self(6);
-    /// The console. Only an entry that names it is given it.
+    /// The console, which must be listed explicitly.
     pub const CONSOLE: Self = Self(8);
 
-    /// Whether `endpoint` is one of them.
     #[must_use]
     pub const fn contains(self, endpoint: Endpoint) -> bool {
         self.0 & endpoint.bit() != 0
     }
 
-    /// Whether the console is one of them.
     #[must_use]
     pub const fn contains_console(self) -> bool {
         self.0 & Self::CONSOLE.0 != 0
     }
 
-    /// These and those of `other`.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -199,7 +196,7 @@ pub(crate) fn callers(root: &Section<'_>, server: Option<&Server>) -> Vec<Caller
     callers
 }
 
-/// Why a credential cannot speak for `cluster` too, where `other` has it speak for its own.
+/// The message if the credential of `other` is also used in an entry with another `cluster`.
 pub(crate) fn one_cluster(cluster: &str, other: &CallerEntry) -> String {
     format!(
         "`{cluster}`: the same credential speaks for `{}` in {}",
@@ -208,7 +205,7 @@ pub(crate) fn one_cluster(cluster: &str, other: &CallerEntry) -> String {
 }
 
 impl CallerEntry {
-    /// Whether each credential that meets one of the two entries meets the other.
+    /// Whether both entries match the same credentials.
     fn means_the_same(&self, other: &Self) -> bool {
         self.kubeconfig == other.kubeconfig
             && self.client_certificate == other.client_certificate
@@ -249,7 +246,7 @@ fn caller(section: &Section<'_>) -> Option<CallerEntry> {
     })
 }
 
-/// Whether every cluster is shown.
+/// Whether the console shows the caller all clusters.
 fn console_clusters(section: &Section<'_>, endpoints: Endpoints) -> bool {
     let texts = section.texts("consoleClusters");
     for (index, text) in texts.iter().filter(|(_, text)| *text != ALL_CLUSTERS) {
@@ -297,7 +294,7 @@ fn sans(section: &Section<'_>) -> Vec<SanPattern> {
     sans
 }
 
-/// The fields by which a caller is known.
+/// The fields that select a caller's credentials.
 const PROOFS: [&str; 5] = [
     "kubeconfig",
     "clientCertificate",
@@ -306,7 +303,7 @@ const PROOFS: [&str; 5] = [
     "webhookToken",
 ];
 
-/// Has `field` be the only one of [`PROOFS`].
+/// Requires `field` to be the only one of [`PROOFS`] in the entry.
 fn stands_alone(entry: &Section<'_>, field: &str) {
     for other in PROOFS.iter().filter(|other| **other != field) {
         if entry.value(other).is_some() {
@@ -316,15 +313,16 @@ fn stands_alone(entry: &Section<'_>, field: &str) {
     }
 }
 
-/// The file of tokens, which stand alone in their entry: a request with one shows nothing else that
-/// counts.
+/// Reads the file of tokens. The entry must have no other credential, because those of a request
+/// with a path token are ignored.
 fn path_token(entry: &Section<'_>) -> Option<PathBuf> {
     let section = entry.optional("pathToken", &["file"])?;
     stands_alone(entry, "pathToken");
     section.required_path("file", "the file with the tokens, one in each line")
 }
 
-/// Absent or empty: all that take reviews; of `pathToken` and `webhookToken` those of admission.
+/// Reads `endpoints`. If absent or empty: all endpoints for reviews, or those for admission if the
+/// entry has `pathToken` or `webhookToken`.
 fn endpoints(section: &Section<'_>) -> Endpoints {
     let of_admission = [
         ("pathToken", "users of the cluster can learn its token"),
@@ -363,11 +361,11 @@ fn endpoints(section: &Section<'_>) -> Endpoints {
 // === impl SanPattern ===
 
 impl SanPattern {
-    /// Reads a pattern; what it is follows from its form.
+    /// Parses a pattern, whose form determines its type.
     ///
     /// # Errors
     ///
-    /// What is wrong with `text`.
+    /// Why `text` is not a pattern.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         if let Ok(address) = text.parse() {
             return Ok(Self::Ip(address));
@@ -394,8 +392,8 @@ impl SanPattern {
         })
     }
 
-    /// Whether a certificate's DNS name is meant. A name that is itself a
-    /// pattern, `*.example.com`, is meant by the same pattern alone.
+    /// Whether the pattern matches a certificate's DNS name. A wildcard name such as
+    /// `*.example.com` is only matched by the same pattern.
     #[must_use]
     pub fn means_dns(&self, name: &str) -> bool {
         match self {
@@ -407,7 +405,7 @@ impl SanPattern {
         }
     }
 
-    /// Whether a certificate's IP address, as 4 or 16 bytes, is meant.
+    /// Whether the pattern matches a certificate's IP address, of 4 or 16 bytes.
     #[must_use]
     pub fn means_ip(&self, address: &[u8]) -> bool {
         match self {
@@ -417,13 +415,13 @@ impl SanPattern {
         }
     }
 
-    /// Whether a certificate's URI is meant.
+    /// Whether the pattern matches a certificate's URI.
     #[must_use]
     pub fn means_uri(&self, uri: &str) -> bool {
         matches!(self, Self::Uri(expected) if expected == uri)
     }
 
-    /// Whether a certificate's e-mail address is meant.
+    /// Whether the pattern matches a certificate's e-mail address.
     #[must_use]
     pub fn means_email(&self, address: &str) -> bool {
         matches!(self, Self::Email(expected) if expected == address)

@@ -1,9 +1,9 @@
-//! Access to files: the disk, or memory in tests.
+//! Access to files, on the disk or in memory (tests).
 //!
-//! A file that the gateway keeps for itself is replaced as a whole ([`replace`]).
+//! Files that the gateway writes for itself are replaced atomically ([`replace`]).
 //!
-//! All files that users name are opened here. Only regular files are accepted, and what is kept of
-//! one is bounded: reading a FIFO would block until somebody writes to it, and a device never ends.
+//! All files that users name are opened here. Only regular files are accepted, up to a maximum
+//! size: reading a FIFO would block until somebody writes to it, and a device may have no end.
 
 mod scope;
 
@@ -17,13 +17,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub use scope::FileScope;
 pub(crate) use scope::{FolderRule, FolderWalk, KeyFolderOwner, is_manifest, unsafe_for_keys};
 
-/// The most bytes of a configuration, kubeconfig, certificate, key, token or JWKS.
+/// The maximum size of a configuration, kubeconfig, certificate, key, token or JWKS, in bytes.
 pub const CONFIGURATION_BYTES: usize = 16 << 20;
 
-/// The most bytes of one file of manifests.
+/// The maximum size of one file of manifests, in bytes.
 pub const MANIFEST_BYTES: usize = 64 << 20;
 
-/// What is being read, for who waits for it.
+/// The paths that are being read now, to show on which files the gateway waits.
 static PENDING: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// A source of files.
@@ -32,7 +32,7 @@ pub trait Files {
     ///
     /// # Errors
     ///
-    /// Those of [`read`], whose bound is [`CONFIGURATION_BYTES`].
+    /// As for [`read`], with the limit [`CONFIGURATION_BYTES`].
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 }
 
@@ -40,23 +40,23 @@ pub trait Files {
 #[derive(Debug, Clone, Copy)]
 pub struct Disk;
 
-/// The content of the regular file at `path`, links followed. Blocks as long as
-/// its file system does.
+/// Reads the regular file at `path`, following links. May block for as long as the file system
+/// does.
 ///
 /// # Errors
 ///
-/// Those of [`fs::read`], in the words of [`describe`]; there is something else than a regular
-/// file, or one of more than `most` bytes.
+/// As for [`fs::read`], with the message of [`describe`]. Also if `path` is not a regular file, or
+/// has more than `most` bytes.
 pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
     let content = observed(path, || read_bounded(path, most, |_| Ok(())));
     content.map_err(|error| io::Error::new(error.kind(), describe(&error)))
 }
 
-/// The same, of a file that must be text.
+/// Like [`read`], for a text file.
 ///
 /// # Errors
 ///
-/// Those of [`read`]; it is not UTF-8.
+/// As for [`read`]; also if the file is not UTF-8.
 pub fn read_text(path: &Path, most: usize) -> io::Result<String> {
     text(read(path, most)?)
 }
@@ -66,30 +66,30 @@ fn text(content: Vec<u8>) -> io::Result<String> {
     String::from_utf8(content).map_err(not_text)
 }
 
-/// Opens the regular file at `path`, links followed, to be read bit by bit.
+/// Opens the regular file at `path`, following links, to be read in parts.
 ///
 /// # Errors
 ///
-/// Those of [`File::open`]; there is something else than a regular file.
+/// As for [`File::open`]; also if `path` is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     open_regular(path, OpenOptions::new().read(true))
 }
 
-/// Opens the file at `path` to append to it; where there is none it is made with `mode`.
+/// Opens the file at `path` for appending, and creates it with `mode` if it does not exist.
 ///
 /// # Errors
 ///
-/// Those of [`open`].
+/// As for [`open`].
 pub fn append(path: &Path, mode: u32) -> io::Result<File> {
     let mut options = OpenOptions::new();
     open_regular(path, options.append(true).create(true).mode(mode))
 }
 
-/// The rest of `input`, such as standard input.
+/// Reads the rest of `input`, such as standard input. `length` is the expected number of bytes.
 ///
 /// # Errors
 ///
-/// It cannot be read, or has more than `most` bytes.
+/// The input cannot be read, or has more than `most` bytes.
 pub fn read_rest(input: impl io::Read, length: usize, most: usize) -> io::Result<Vec<u8>> {
     let mut content = Vec::with_capacity(length);
     input.take(most as u64 + 1).read_to_end(&mut content)?;
@@ -99,7 +99,7 @@ pub fn read_rest(input: impl io::Read, length: usize, most: usize) -> io::Result
     Ok(content)
 }
 
-/// What went wrong with a file, with what to do about it where that is known.
+/// Describes an error of a file and, if known, the remedy.
 #[must_use]
 pub fn describe(error: &io::Error) -> String {
     match error.kind() {
@@ -111,17 +111,17 @@ pub fn describe(error: &io::Error) -> String {
         }
         _ => {
             let text = error.to_string();
-            // The number says no more than the words before it.
+            // The message already says what the number means.
             let words = text.rsplit_once(" (os error ");
             words.map_or(text.clone(), |(words, _)| words.to_owned())
         }
     }
 }
 
-/// What the name of a file ends with until [`replace`] puts it in its place.
+/// The suffix of a new file until [`replace`] renames it.
 pub const NEW_FILE_ENDING: &str = ".new";
 
-/// `path` with `ending` after its name: a file that is in the same folder.
+/// `path` with `ending` appended to the file name.
 #[must_use]
 pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = OsString::from(path);
@@ -129,22 +129,23 @@ pub fn with_ending(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// Puts what `write` writes at `path`, as a whole or not at all, for the owner alone: it may hold
-/// credentials. Folders that are missing are made. Blocks until it is on the disk.
+/// Atomically replaces the file at `path` by what `write` writes. Only the owner may read it,
+/// because it may hold credentials. Missing folders are created. Blocks until the file is synced to
+/// the disk.
 ///
 /// # Errors
 ///
-/// The file beside it cannot be written, or not put in its place.
+/// The new file cannot be written next to `path`, or not be renamed.
 pub fn replace(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
     replace_with_mode(path, 0o600, write)
 }
 
-/// Puts `text`, a report that anybody may read whom the umask allows, at `path`, as
-/// [`replace`] does.
+/// Atomically replaces the file at `path` by `text`, like [`replace`]. The umask determines who may
+/// read it.
 ///
 /// # Errors
 ///
-/// Those of [`replace`]; there is a link, or something else than a regular file.
+/// As for [`replace`]; also if `path` is a link or not a regular file.
 pub fn replace_report(path: &Path, text: &str) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) => check_type(found.file_type())?,
@@ -178,7 +179,7 @@ fn replace_with_mode(
         .open(&beside)?;
     let written = write_through(file, write).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
-        // Where the disk is full, what has another name each time would take all that is left of it.
+        // Otherwise files with a different name each time would use up a disk that is nearly full.
         let _removed = fs::remove_file(&beside);
     }
     written?;
@@ -192,7 +193,7 @@ fn write_through(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Res
     file.sync_all()
 }
 
-/// Does what may wait for the file system at `path`; [`pending`] reports it meanwhile.
+/// Runs `act`, which may wait for the file system at `path`; meanwhile [`pending`] includes `path`.
 pub fn observed<T>(path: &Path, act: impl FnOnce() -> T) -> T {
     #[cfg(test)]
     OBSERVED.set(OBSERVED.get() + 1);
@@ -205,13 +206,13 @@ thread_local! {
     static OBSERVED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// How often this thread asked a file system for anything.
+/// How many accesses to a file system this thread has made.
 #[cfg(test)]
 pub(crate) fn observed_by_this_thread() -> usize {
     OBSERVED.get()
 }
 
-/// What is being read at this moment.
+/// The paths that are being read now.
 #[must_use]
 pub fn pending() -> Vec<PathBuf> {
     let mut paths = of_all_threads().clone();
@@ -220,14 +221,14 @@ pub fn pending() -> Vec<PathBuf> {
     paths
 }
 
-/// A path among those that are read.
+/// Lists a path in [`PENDING`] until it is dropped.
 struct PendingRead<'p>(&'p Path);
 
 fn of_all_threads() -> MutexGuard<'static, Vec<PathBuf>> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `check` is asked of the file once it is open.
+/// Reads a file that `check` accepts once it is open.
 fn read_bounded(
     path: &Path,
     most: usize,
@@ -239,24 +240,24 @@ fn read_bounded(
     if length > most {
         return Err(too_large(most));
     }
-    // It may have grown, and some say no length at all.
+    // The file may have grown, and some files, as in `/proc`, report no length at all.
     read_rest(file, length, most)
 }
 
-/// The error of what has more than `most` bytes.
+/// The error for more than `most` bytes.
 pub(crate) fn too_large(most: usize) -> io::Error {
     let message = format!("is larger than the limit of {most} bytes");
     io::Error::new(io::ErrorKind::FileTooLarge, message)
 }
 
 fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    // Anything else is not even opened: that alone has effects on some devices.
+    // Other types are not even opened, because opening alone has effects on some devices.
     match fs::metadata(path) {
         Ok(metadata) => check_type(metadata.file_type())?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
-    // Without waiting for the other end of a FIFO that came in the file's place.
+    // `O_NONBLOCK`: does not wait for the other end of a FIFO that has replaced the file.
     let file = options
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(path)?;
@@ -362,7 +363,7 @@ mod tests {
         };
         assert!(replace(&path, full).is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        // Nor where it cannot be put in its place.
+        // The same if the file cannot be renamed.
         fs::create_dir_all(path.join("full")).unwrap();
         assert!(replace(&path, |file| file.write_all(b"all")).is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -376,7 +377,7 @@ mod tests {
         assert_eq!(read(&path, 10).unwrap(), b"0123456789");
         fs::write(&path, "0123456789a").unwrap();
         assert_eq!(refusal(&path), "is larger than the limit of 10 bytes");
-        // The system says that these have no bytes.
+        // The system reports that these files are empty.
         assert_eq!(
             refusal(Path::new("/proc/self/status")),
             "is larger than the limit of 10 bytes"

@@ -1,14 +1,13 @@
 //! A mapping of the configuration, read and validated field by field.
 //!
-//! serde stops at the first value of a wrong type, but users want to see every fault at
-//! once. So sections are read with this: each reader takes the valid values, records the
-//! faults, and continues.
+//! serde stops at the first value of a wrong type, but users want to see all errors at once. So
+//! every reader of a section takes the valid values, records the errors, and continues.
 
 mod values;
 
 use std::cell::RefCell;
 
-/// What to do about a value that is not a string.
+/// The message for a value that is not a string, with the remedy if there is one.
 const fn not_a_string(node: &Node) -> &'static str {
     match node.value {
         Value::Bool(_) | Value::Number(_) => "must be a string: put it in quotes",
@@ -27,12 +26,12 @@ pub(crate) use values::{one_of, parse_duration};
 
 #[cfg(test)]
 thread_local! {
-    /// The fields that each mapping may have, by its path without positions in lists: of
-    /// everything that this thread has read.
+    /// The fields that each mapping may have, for all mappings that this thread has read. The key
+    /// is the path without list indexes.
     pub(crate) static FIELDS_READ: RefCell<BTreeMap<String, BTreeSet<String>>> = RefCell::default();
 }
 
-/// Fields by their former name, and the name that they have now.
+/// Former names of fields, with their present names.
 const RENAMED: [(&str, &str); 8] = [
     ("age", "maxAge"),
     ("bytes", "maxBytes"),
@@ -44,17 +43,17 @@ const RENAMED: [(&str, &str); 8] = [
     ("unauthenticated", "authenticationTimeout"),
 ];
 
-/// One run over one document.
+/// The reading of one document, which collects the errors.
 pub(crate) struct ReadContext<'d> {
     document: &'d Document,
-    /// Relative paths of the document start here.
+    /// The folder against which relative paths are resolved.
     folder: &'d Path,
-    /// Where what it names may be.
+    /// Where the files that the document names may be.
     scope: FileScope,
     faults: RefCell<Faults>,
 }
 
-/// A mapping, or nothing where the document has none.
+/// A mapping of the document; empty if the document does not have it.
 pub(crate) struct Section<'r> {
     reading: &'r ReadContext<'r>,
     path: FieldPath,
@@ -73,7 +72,7 @@ impl<'d> ReadContext<'d> {
         }
     }
 
-    /// A run over a tenant's document: what it names is below its folder.
+    /// For a tenant's document: the files that it names must be below `folder`.
     pub(crate) fn of_tenant(document: &'d Document, folder: &'d Path) -> Self {
         Self {
             scope: FileScope::below(folder),
@@ -81,17 +80,17 @@ impl<'d> ReadContext<'d> {
         }
     }
 
-    /// The whole document; every field must be one of `fields`.
+    /// The root of the document, whose fields must all be among `fields`.
     pub(crate) fn root<'r>(&'r self, fields: &[&str]) -> Section<'r> {
         Section::new(self, FieldPath::root(), self.document.root(), Some(fields))
     }
 
-    /// The whole document, of a kind that is not ours: unknown fields are no fault.
+    /// The root of a document whose kind is not ours: unknown fields are allowed.
     pub(crate) fn foreign_root<'r>(&'r self) -> Section<'r> {
         Section::new(self, FieldPath::root(), self.document.root(), None)
     }
 
-    /// What was found, in the order of the lines, those of other files last.
+    /// The errors and warnings in the order of lines; those of other files last.
     pub(crate) fn into_faults(self) -> Faults {
         let mut faults: Vec<Fault> = self.faults.into_inner().into_iter().collect();
         let own = self.document.place(FieldPath::root()).file;
@@ -104,7 +103,8 @@ impl<'d> ReadContext<'d> {
         sorted
     }
 
-    /// `text`, which stands at `place`, as an absolute path.
+    /// `text`, the value at `place`, as an absolute path. Records an error if it is outside of the
+    /// scope.
     fn located(&self, place: FieldPath, text: &str) -> Option<PathBuf> {
         let path = resolve(self.folder, text);
         if self.scope.holds(&path) {
@@ -118,7 +118,7 @@ impl<'d> ReadContext<'d> {
         None
     }
 
-    /// Where `path` is. The file says which object it is in: there is one to a file.
+    /// The place of `path`. The object is not named, because a file holds only one.
     fn place(&self, path: FieldPath) -> Place {
         Place {
             object: String::new(),
@@ -136,7 +136,7 @@ impl<'d> ReadContext<'d> {
 // === impl Section ===
 
 impl<'r> Section<'r> {
-    /// `fields`: those that may be there; `None`: any.
+    /// `fields` are the fields that are allowed; with `None`, all are.
     fn new(reading: &'r ReadContext<'r>, path: FieldPath, node: &'r Node, fields: Option<&[&str]>) -> Self {
         #[cfg(test)]
         note_fields(&path, fields);
@@ -169,23 +169,22 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// Where what the document names may be.
+    /// Where the files that the document names may be.
     pub(crate) fn scope(&self) -> FileScope {
         self.reading.scope.clone()
     }
 
-    /// Where this section is.
+    /// The place of this section.
     pub(crate) fn here(&self) -> Place {
         self.reading.place(self.path.clone())
     }
 
-    /// Notes what is wrong with the field `name`.
+    /// Records an error of the field `name`.
     pub(crate) fn fault(&self, name: &str, kind: FaultKind, message: impl Into<String>) {
         self.reading.fault(self.path.field(name), kind, message);
     }
 
-    /// Notes what is wrong with the text of the field `name` at its character `at` (line and
-    /// column, from 1).
+    /// Records an error within the string in the field `name`, `at` this line and column (from 1).
     pub(crate) fn fault_within(&self, name: &str, at: (usize, usize), message: &str) {
         let place = self.reading.document.place_within(self.path.field(name), at);
         let message = match place.column {
@@ -200,22 +199,23 @@ impl<'r> Section<'r> {
         self.reading.faults.borrow_mut().push(fault);
     }
 
-    /// Notes the faults of another file that this one names.
+    /// Records the errors and warnings of another file that the document names.
     pub(crate) fn append(&self, faults: Faults) {
         self.reading.faults.borrow_mut().append(faults);
     }
 
-    /// Notes what is wrong with this section as a whole.
+    /// Records an error of this section as a whole.
     pub(crate) fn fault_here(&self, kind: FaultKind, message: impl Into<String>) {
         self.reading.fault(self.path.clone(), kind, message);
     }
 
-    /// The value of the field `name`; `null` counts as absent, as everywhere in Kubernetes.
+    /// The value of the field `name`. As everywhere in Kubernetes, `null` counts as absent.
     pub(crate) fn value(&self, name: &str) -> Option<&'r Node> {
         self.node?.get(name).filter(|node| node.value != Value::Null)
     }
 
-    /// The mapping in the field `name`, whose fields must be among `fields`; without any value if absent.
+    /// The mapping in the field `name`, whose fields must be among `fields`; empty if the field is
+    /// absent.
     pub(crate) fn section(&self, name: &str, fields: &[&str]) -> Self {
         let path = self.path.field(name);
         match self.value(name) {
@@ -228,12 +228,12 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// The mapping in the field `name`, if the field is there.
+    /// The mapping in the field `name`, if it is present.
     pub(crate) fn optional(&self, name: &str, fields: &[&str]) -> Option<Self> {
         self.value(name).map(|_| self.section(name, fields))
     }
 
-    /// The mapping in the field `name`, of a kind that is not ours.
+    /// The mapping in the field `name`, whose kind is not ours: unknown fields are allowed.
     pub(crate) fn foreign_section(&self, name: &str) -> Self {
         let path = self.path.field(name);
         match self.value(name) {
@@ -290,20 +290,21 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// Notes what is wrong with one item of the list in the field `name`.
+    /// Records an error of one item of the list in the field `name`.
     pub(crate) fn fault_at(&self, name: &str, index: usize, kind: FaultKind, message: impl Into<String>) {
         self.reading
             .fault(self.path.field(name).index(index), kind, message);
     }
 
-    /// Notes what deserves a look at the field `name`.
+    /// Records a warning about the field `name`.
     pub(crate) fn warn(&self, name: &str, kind: FaultKind, message: impl Into<String>) {
         let fault = Fault::warning(self.reading.place(self.path.field(name)), kind, message);
         self.reading.faults.borrow_mut().push(fault);
     }
 }
 
-/// What is wrong with the field `name` of the mapping at `path`, which may have `fields`.
+/// The message about the field `name`, if the mapping at `path` may only have `fields` and it is
+/// not one of them.
 fn unknown_field(path: &FieldPath, name: &str, fields: Option<&[&str]>) -> Option<String> {
     let fields = fields.filter(|fields| !fields.contains(&name))?;
     let renamed = RENAMED
@@ -345,17 +346,17 @@ impl<'r> ListItem<'r> {
         Section::new(self.reading, self.path.clone(), self.node, Some(fields))
     }
 
-    /// The item as a mapping of a kind that is not ours.
+    /// The item as a mapping whose kind is not ours: unknown fields are allowed.
     pub(crate) fn foreign_section(&self) -> Section<'r> {
         Section::new(self.reading, self.path.clone(), self.node, None)
     }
 
-    /// Whether it is a text.
+    /// Whether the item is a string.
     pub(crate) fn is_text(&self) -> bool {
         self.node.as_str().is_some()
     }
 
-    /// The item as a text that is not empty.
+    /// The item as a string, which must not be empty.
     pub(crate) fn text(&self) -> Option<&'r str> {
         let text = self.text_or_empty();
         if text == Some("") {
@@ -364,7 +365,7 @@ impl<'r> ListItem<'r> {
         text.filter(|text| !text.is_empty())
     }
 
-    /// The item as a text.
+    /// The item as a string.
     pub(crate) fn text_or_empty(&self) -> Option<&'r str> {
         let text = self.node.as_str();
         if text.is_none() {
@@ -379,14 +380,14 @@ impl<'r> ListItem<'r> {
             .and_then(|text| self.reading.located(self.path.clone(), text))
     }
 
-    /// Notes what is wrong with it.
+    /// Records an error of this item.
     pub(crate) fn fault(&self, kind: FaultKind, message: impl Into<String>) {
         self.reading.fault(self.path.clone(), kind, message);
     }
 }
 
-/// `text` as a path from `folder` on, without `.` and `..`: as Go's
-/// `filepath.Join`, so that we read the very file that client-go reads.
+/// Resolves `text` against `folder` and removes `.` and `..`, like Go's `filepath.Join`, so that
+/// the gateway reads the same file as client-go.
 fn resolve(folder: &Path, text: &str) -> PathBuf {
     let mut resolved = PathBuf::new();
     for component in folder.join(text).components() {

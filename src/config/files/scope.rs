@@ -1,7 +1,7 @@
-//! Where files may be: files that users other than the gateway's administrator name, and those that
-//! links of theirs lead to, stay below a folder of theirs, or they would have the gateway read or write
-//! files of somebody else. Also the walk through a folder that the configuration or a user names, and which
-//! folders are safe for private keys.
+//! Which files may be used on behalf of whom. Files that are named by users other than the
+//! gateway's administrator, and the targets of their links, must be below a folder of theirs;
+//! otherwise the gateway would read or write files of others for them. Also the walk through a
+//! folder of manifests, and which folders are safe for private keys.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
@@ -15,82 +15,82 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::{CONFIGURATION_BYTES, Files, describe, observed, read_bounded, text};
 
-/// Where the files of somebody may be.
+/// Where the files that a user names may be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum FileScope {
     /// Anywhere: the gateway's administrator names them.
     #[default]
     Anywhere,
-    /// Below this folder, an absolute path, wherever links lead.
+    /// Below this folder, an absolute path, even after links are followed.
     Below(Arc<Path>),
 }
 
-/// Where a file is to be written, in a folder that is held: a link that takes the place of the
-/// folder does not lead elsewhere.
+/// Where to write a file. Its folder is kept open, so that a link that replaces the folder does not
+/// lead elsewhere.
 #[derive(Debug)]
 pub(crate) struct PlacedFile {
     path: PathBuf,
     _folder: Option<File>,
 }
 
-/// How deep folders may be nested.
+/// How many levels of folders may be nested.
 const MAX_DEPTH: usize = 32;
 
-/// A path of so many bytes more counts as another entry: names take memory too.
+/// A path counts as one more entry for each such number of bytes, because names take memory, too.
 const PATH_BYTES_OF_AN_ENTRY: usize = 256;
 
-/// Which entries of a folder count.
+/// Which entries of a folder are considered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FolderRule {
-    /// Those that do not begin with a dot, as Kubernetes names what is behind the links of a mounted
-    /// ConfigMap or Secret.
+    /// Entries whose name does not begin with a dot. Kubernetes names the targets of the links in a
+    /// mounted ConfigMap or Secret with a dot.
     Visible,
-    /// All, as for `kubectl apply --recursive`.
+    /// All entries, as for `kubectl apply --recursive`.
     All,
 }
 
-/// What is in a folder and the folders below it: `*.yaml`, `*.yml` and `*.json`, symbolic links
-/// followed. What several names lead to counts once, by the first of them.
+/// The manifests (`*.yaml`, `*.yml` and `*.json`) in a folder and its subfolders. Symbolic links
+/// are followed; a file that has several names is listed once, by the first of them.
 pub(crate) struct FolderWalk {
-    /// The files, each folder's in byte order.
+    /// The files; those of one folder are in byte order.
     pub(crate) files: Vec<PathBuf>,
-    /// The folders on the way.
+    /// The folders that were entered.
     pub(crate) folders: BTreeSet<PathBuf>,
-    /// What could not be followed or read; the walk went on without it.
+    /// What could not be followed or read; the walk continued without it.
     pub(crate) errors: Vec<(PathBuf, io::Error)>,
-    /// Whether there were more entries than it may have, so that it ended before its end.
+    /// Whether the walk ended early because there were more entries than the limit.
     pub(crate) is_cut: bool,
-    /// Those of the folders of tenants of which the same holds.
+    /// The folders of tenants whose walk ended early.
     pub(crate) cut_folders: Vec<PathBuf>,
-    /// How many entries each folder may have that is directly in this one, as that of a tenant.
+    /// The limit of entries for each direct subfolder, if these are the folders of tenants.
     tenant_entries: Option<usize>,
     max_entries: usize,
-    /// How many may still come.
+    /// How many further entries are allowed.
     left: usize,
     scope: FileScope,
     rule: FolderRule,
-    /// The real paths of the files and folders so far.
+    /// The real paths of the files and folders found so far.
     real: HashSet<PathBuf>,
 }
 
-/// What is known of an entry of a folder without following a link.
+/// What is known of an entry of a folder before links are followed.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct FolderEntry {
     path: PathBuf,
-    /// `None`: it is a link.
+    /// `None` if it is a link.
     is_folder: Option<bool>,
 }
 
 // === impl FileScope ===
 
 impl FileScope {
-    /// That of a tenant whose files are in `folder`.
+    /// The scope of a tenant whose files are in `folder`.
     #[must_use]
     pub fn below(folder: &Path) -> Self {
         Self::Below(folder.into())
     }
 
-    /// Whether a file of this name may be one of theirs; where links lead is not asked.
+    /// Whether a file with this path may be in the scope, before links are followed.
     #[must_use]
     pub fn holds(&self, path: &Path) -> bool {
         match self {
@@ -99,11 +99,11 @@ impl FileScope {
         }
     }
 
-    /// The content of the regular file at `path`, as [`super::read`] gives it.
+    /// Reads the regular file at `path`, like [`super::read`].
     ///
     /// # Errors
     ///
-    /// Those of [`super::read`]; the file is outside of the folder.
+    /// As for [`super::read`]; also if the file is outside of the folder.
     pub fn read(&self, path: &Path, most: usize) -> io::Result<Vec<u8>> {
         let content = observed(path, || {
             self.check_name(path)?;
@@ -112,17 +112,17 @@ impl FileScope {
         content.map_err(|error| io::Error::new(error.kind(), describe(&error)))
     }
 
-    /// The same, of a file that must be text.
+    /// Like [`FileScope::read`], for a text file.
     ///
     /// # Errors
     ///
-    /// Those of [`FileScope::read`]; it is not UTF-8.
+    /// As for [`FileScope::read`]; also if the file is not UTF-8.
     pub fn read_text(&self, path: &Path, most: usize) -> io::Result<String> {
         text(self.read(path, most)?)
     }
 
-    /// Where `path` leads, links followed; not out of the folder. What is there later is another
-    /// question: [`FileScope::read`] asks it of the file that it has opened.
+    /// Resolves the links in `path`; an error if it leads out of the folder. The file may be
+    /// replaced later: [`FileScope::read`] checks the file that it has opened.
     pub(crate) fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
         let real = fs::canonicalize(path)?;
         if let Self::Below(folder) = self {
@@ -131,11 +131,11 @@ impl FileScope {
         Ok(real)
     }
 
-    /// Where to write what is to be at `path`.
+    /// Where to write the file for `path`.
     ///
     /// # Errors
     ///
-    /// Its folder is not there, or outside of the scope.
+    /// The folder of `path` does not exist, or is outside of the scope.
     pub(crate) fn place(&self, path: &Path) -> io::Result<PlacedFile> {
         let Self::Below(scope) = self else {
             return Ok(PlacedFile {
@@ -176,7 +176,7 @@ impl FileScope {
         }
     }
 
-    /// Says nothing of what is there.
+    /// The message does not reveal whether there is a file.
     fn outside(&self, folder: &Path) -> io::Error {
         io::Error::other(format!(
             "is outside of `{}`, where all files of this tenant must be: put it there, and link to nothing outside",
@@ -191,7 +191,7 @@ impl Files for FileScope {
     }
 }
 
-/// The name under which this process finds what it has open.
+/// The path under which this process can access an open file.
 fn descriptor(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
@@ -204,21 +204,21 @@ impl PlacedFile {
     }
 }
 
-/// The bits of a mode by which a group and all others may write.
+/// The mode bits that let the group and all others write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Who may own a folder of keys.
+/// Who may own a folder of private keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyFolderOwner {
-    /// Root, and the user as whom this program runs: it writes keys there.
+    /// Root, and the user that runs this program, because the program writes keys there.
     Own,
-    /// Any user: its owner manages the keys.
+    /// Any user, because the owner of the folder manages the keys.
     Any,
 }
 
-/// Why private keys are not safe in `folder`, with what to do: others could put keys of their own
-/// there, or have keys written where they can read them. `None` of a folder that is not there, and
-/// of one that is mounted to be read alone, as Kubernetes mounts Secrets.
+/// Why private keys are not safe in `folder`, with the remedy: others could replace the keys, or
+/// have keys written where they can read them. `None` if the folder is safe, if it does not exist,
+/// and if it is mounted read-only, as Kubernetes mounts Secrets.
 pub(crate) fn unsafe_for_keys(folder: &Path, owner: KeyFolderOwner) -> Option<String> {
     let found = fs::symlink_metadata(folder).ok()?;
     let shown = folder.display();
@@ -257,14 +257,14 @@ fn is_read_only(folder: &Path) -> bool {
 // === impl FolderWalk ===
 
 impl FolderWalk {
-    /// What is at and under `path`, where links lead to what is in `scope`. At most so many entries
-    /// of folders are taken, whatever they are.
+    /// Walks `path`, following links to what is in `scope`, up to `max_entries` entries of folders,
+    /// including those that are not manifests.
     pub(crate) fn new(scope: FileScope, rule: FolderRule, path: &Path, max_entries: usize) -> Self {
         Self::limited(scope, rule, path, (max_entries, None))
     }
 
-    /// The same of visible entries, where each folder directly in `path` is that of a tenant: it has
-    /// `tenant_entries` of its own, and links in it lead nowhere else.
+    /// Walks the visible entries of `path`, each direct subfolder of which is a tenant's, with a
+    /// limit of `tenant_entries`. Links in it must not lead out of it.
     pub(crate) fn of_tenants(path: &Path, max_entries: usize, tenant_entries: usize) -> Self {
         let (scope, limits) = (FileScope::below(path), (max_entries, Some(tenant_entries)));
         Self::limited(scope, FolderRule::Visible, path, limits)
@@ -334,7 +334,8 @@ impl FolderWalk {
         }
     }
 
-    /// Takes the folder of a tenant, in which no more is cut than is in it.
+    /// Walks the folder of a tenant. If its limit is exceeded, only the walk of this folder ends
+    /// early.
     fn take_tenant(&mut self, folder: &Path, max_entries: usize) {
         let walk = Self::new(FileScope::below(folder), self.rule, folder, max_entries);
         if walk.is_cut {
@@ -349,7 +350,7 @@ impl FolderWalk {
         self.errors.push((path.to_owned(), error));
     }
 
-    /// What of a folder counts, in byte order.
+    /// The entries of `folder` that are considered, in byte order.
     fn entries(&mut self, folder: &Path) -> io::Result<Vec<FolderEntry>> {
         let mut entries = Vec::new();
         for entry in fs::read_dir(folder)? {
@@ -385,7 +386,7 @@ impl FolderWalk {
     }
 }
 
-/// The real path of what is at `path`, which is in `scope`, and whether it is a folder.
+/// The real path of `path`, which must be in `scope`, and whether it is a folder.
 fn resolve(scope: &FileScope, path: &Path) -> io::Result<(PathBuf, bool)> {
     observed(path, || {
         let real = scope.real_path(path)?;
@@ -399,7 +400,8 @@ fn is_hidden(path: &Path) -> bool {
         .is_none_or(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// Whether a folder's file of this name counts. As for kubectl, `.yaml` is all ending.
+/// Whether a file of this name is a manifest. A file that is only named `.yaml` is one, as for
+/// kubectl.
 pub(crate) fn is_manifest(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let endings: [&[u8]; 3] = [b".yaml", b".yml", b".json"];
@@ -441,7 +443,7 @@ mod tests {
             assert!(error.starts_with("is outside of "), "{name}: {error}");
             assert!(FileScope::Anywhere.read(&path(name), 100).is_ok(), "{name}");
         }
-        // Whether there is anything is not said either.
+        // The message does not reveal whether the file exists.
         let missing = scope.read(&path("west/missing"), 100).unwrap_err().to_string();
         assert!(missing.starts_with("is outside of "), "{missing}");
         assert!(scope.real_path(&path("east/inner")).is_ok());
@@ -467,7 +469,7 @@ mod tests {
             assert!(scope.place(&path(name)).is_err(), "{name}");
         }
         let placed = scope.place(&path("east/deep/new")).unwrap();
-        // The folder gives way to a link after it was checked.
+        // The folder is replaced by a link after the check.
         fs::rename(path("east/deep"), path("east/moved")).unwrap();
         symlink(path("west"), path("east/deep")).unwrap();
         fs::write(placed.path(), "mine").unwrap();
