@@ -1,6 +1,8 @@
-//! Output: results on standard output, errors on standard error, progress on a terminal.
+//! Output of commands: results on standard output, errors on standard error, and progress on a
+//! terminal.
 //!
-//! The commands write nothing elsewhere, and what is for people goes through [`Lines`].
+//! Commands write to these streams only through this module. Text for people goes through
+//! [`Lines`].
 
 use std::fmt::Display;
 use std::io::{BufWriter, IsTerminal as _, Stdout, Write};
@@ -32,11 +34,11 @@ pub(crate) struct Output<F: clap::ValueEnum + Default + Send + Sync + 'static> {
     pub(crate) output: F,
 }
 
-/// Writes one result: `words` for people or `value` for programs.
+/// Prints a result: `words` for people, or `value` as JSON for programs.
 ///
 /// # Errors
 ///
-/// Standard output takes no more.
+/// Standard output cannot be written to.
 pub(crate) fn print(format: Format, words: &Lines, value: &impl Serialize) -> Result<(), CommandError> {
     match format {
         Format::Text => write(words.as_str()),
@@ -44,11 +46,11 @@ pub(crate) fn print(format: Format, words: &Lines, value: &impl Serialize) -> Re
     }
 }
 
-/// Writes one JSON document.
+/// Prints a JSON document.
 ///
 /// # Errors
 ///
-/// Standard output takes no more.
+/// Standard output cannot be written to.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
     let mut out = stdout();
     let written = serde_json::to_writer_pretty(&mut out, value).map_err(std::io::Error::from);
@@ -58,11 +60,11 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
         .map_err(CommandError::Output)
 }
 
-/// Writes lines for people, or a document for programs.
+/// Prints a complete text.
 ///
 /// # Errors
 ///
-/// Standard output takes no more.
+/// Standard output cannot be written to.
 pub(crate) fn write(text: &str) -> Result<(), CommandError> {
     let mut out = stdout();
     out.write_all(text.as_bytes())
@@ -70,12 +72,12 @@ pub(crate) fn write(text: &str) -> Result<(), CommandError> {
         .map_err(CommandError::Output)
 }
 
-/// Whether people read standard output as it is written.
+/// Whether standard output is a terminal.
 pub(crate) fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// Standard output, for what is written bit by bit.
+/// A buffered writer to standard output.
 pub(crate) fn stdout() -> BufWriter<Stdout> {
     BufWriter::new(std::io::stdout())
 }
@@ -86,8 +88,8 @@ pub(crate) fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{plural}")
 }
 
-/// This program as a shell finds it again: as it was called, by a path such as
-/// `target/debug/portcullis` too, which is no command without its folders.
+/// The command with which a user runs this program again: the path if it was called by one, such as
+/// `target/debug/portcullis`, and otherwise its name.
 pub(crate) fn program() -> String {
     let called = std::env::args_os().next().map(PathBuf::from);
     let is_path = |path: &PathBuf| path.components().count() > 1;
@@ -98,14 +100,14 @@ pub(crate) fn program() -> String {
     }
 }
 
-/// Whether kubectl runs the program as its plugin, `kubectl portcullis`.
+/// Whether the program runs as a plugin of kubectl, `kubectl portcullis`.
 pub(crate) fn is_plugin() -> bool {
     let called = std::env::args_os().next().map(PathBuf::from);
     let name = called.as_deref().and_then(Path::file_stem);
     name.is_some_and(|name| name == "kubectl-portcullis" || name == "kubectl_portcullis")
 }
 
-/// `path` as one argument of a shell's command, on one line.
+/// `path`, quoted as one argument for a shell, on one line.
 pub(crate) fn argument(path: &Path) -> String {
     let text = path.to_string_lossy();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%,=".contains(&byte);
@@ -123,20 +125,20 @@ pub(crate) fn argument(path: &Path) -> String {
     format!("$'{}'", text.chars().map(escaped).collect::<String>())
 }
 
-/// Says on standard error what went wrong, in one line.
+/// Prints an error on standard error, on one line.
 pub(crate) fn complain(what: impl Display) {
     complain_in_lines(&Lines::from_iter([what]));
 }
 
-/// The same in several lines. That it cannot be said is no further failure.
+/// Prints an error on standard error, on several lines. Ignores that it cannot be written.
 pub(crate) fn complain_in_lines(what: &Lines) {
     let _ = write!(std::io::stderr(), "portcullis: {what}");
 }
 
-/// How often the line is written.
+/// The minimum time between updates.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// One line on standard error that is written over; none where that is no terminal.
+/// A progress line on standard error, which is overwritten. Not shown unless that is a terminal.
 pub(crate) struct ProgressLine {
     is_terminal: bool,
     shown: Option<Instant>,
@@ -150,7 +152,7 @@ impl ProgressLine {
         }
     }
 
-    /// Says how far the work is, unless that was said just before.
+    /// Updates the line, unless it was updated just before.
     pub(crate) fn show(&mut self, text: impl FnOnce() -> String) {
         if !self.is_terminal
             || self
@@ -160,11 +162,11 @@ impl ProgressLine {
             return;
         }
         self.shown = Some(Instant::now());
-        // That it cannot be said is no failure.
+        // Ignores that it cannot be written.
         let _ = write!(std::io::stderr(), "\r\x1b[K{}", one_line(&text()));
     }
 
-    /// Takes the line away, before something else is written.
+    /// Clears the line before other output.
     pub(crate) fn clear(&mut self) {
         if self.is_terminal && self.shown.take().is_some() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
@@ -175,13 +177,13 @@ impl ProgressLine {
 /// The result of a command that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CommandResult {
-    /// Allowed, valid, passed or done.
+    /// Allowed, valid, passed or done: exit code 0.
     Success,
-    /// Not allowed, faulty or failed.
+    /// Not allowed, invalid or failed: exit code 1.
     Failure,
 }
 
-/// Why a command could not run. Each message says what to do about it.
+/// Why a command could not run: exit code 2. Each message includes the remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     /// The arguments cannot be combined.
@@ -194,7 +196,7 @@ pub(crate) enum CommandError {
         path: String,
         source: std::io::Error,
     },
-    /// The configuration or policies have faults.
+    /// The configuration or policies have errors.
     #[error("`{path}` cannot be used:\n{faults}")]
     Faulty { path: String, faults: Faults },
     /// The gateway cannot start, or has stopped.
@@ -203,7 +205,7 @@ pub(crate) enum CommandError {
     /// A key or certificate cannot be made.
     #[error("cannot make keys and certificates: {0}")]
     Pki(#[from] openssl::error::ErrorStack),
-    /// A cluster cannot be asked.
+    /// A request to a cluster failed.
     #[error("{0}")]
     Cluster(#[from] crate::cluster::LiveError),
     /// Standard output cannot be written to.
@@ -220,7 +222,7 @@ impl CommandError {
         }
     }
 
-    /// What went wrong; each fault in a line of its own.
+    /// The error as text, with one line for each fault.
     pub(crate) fn in_words(&self) -> Lines {
         match self {
             Self::Faulty { path, faults } => {
@@ -233,9 +235,9 @@ impl CommandError {
     }
 }
 
-// SARIF 2.1.0, which code review tools show next to the lines concerned.
+// SARIF 2.1.0, which code review tools show next to the affected lines.
 
-/// The log of one run, with its rules and results.
+/// The SARIF log of one run.
 pub(crate) fn log(rules: Vec<Value>, results: Vec<Value>) -> Value {
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -252,8 +254,8 @@ pub(crate) fn log(rules: Vec<Value>, results: Vec<Value>) -> Value {
     })
 }
 
-/// A message of a result. Where `text` could be read as a link (`[words](address)`, 3.11.6 of SARIF), its
-/// brackets are escaped: objects name themselves.
+/// The message of a result. If `text` could be parsed as a link (`[words](address)`, SARIF 3.11.6),
+/// its brackets are escaped, because names of objects are under the control of users.
 pub(crate) fn message(text: &str) -> Value {
     let escaped = |c: char| {
         matches!(c, '\\' | '[' | ']')
@@ -267,8 +269,8 @@ pub(crate) fn message(text: &str) -> Value {
     }
 }
 
-/// What is known of a place in a file: lines and columns count from 1, 0 is none. None
-/// where there is no file.
+/// The location in a file. `line` and `column` count from 1; 0 means unknown. `None` if there is no
+/// file.
 pub(crate) fn physical_location(file: &str, line: u32, column: u32) -> Option<Value> {
     if file.is_empty() {
         return None;
@@ -284,7 +286,7 @@ pub(crate) fn physical_location(file: &str, line: u32, column: u32) -> Option<Va
     })
 }
 
-/// A path as a relative reference of a URI.
+/// Encodes a path as a relative URI reference.
 fn uri(path: &str) -> String {
     let path = path.strip_prefix("./").unwrap_or(path);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-~".contains(&byte);

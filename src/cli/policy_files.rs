@@ -1,5 +1,6 @@
-//! The policies by which a command decides, and the time for which it does: `--config`, `--manifests`
-//! and `--cluster`; `--kubeconfig` and `--context` for those of a cluster; `--at`.
+//! The policies with which a command decides: `--config`, `--manifests` and `--cluster`, or
+//! `--kubeconfig` and `--context` to read them from a cluster; and the time of the decision,
+//! `--at`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -35,29 +36,29 @@ pub(crate) struct PolicyFiles {
     pub(crate) live: LiveArguments,
 }
 
-/// The configuration of a gateway, without fault.
+/// The configuration of a gateway, without errors.
 struct GatewayFiles {
     path: String,
     config: Config,
 }
 
-/// What policies are loaded for.
+/// For which decisions policies are loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PolicyPurpose {
-    /// Who may do what.
+    /// Authorization only.
     Authorization,
-    /// Who may do what, and whether the objects of that are admitted.
+    /// Authorization, and the admission of the objects that users may create.
     AuthorizationAndAdmission,
-    /// Whether objects are admitted, for which expressions may ask who may do what.
+    /// Admission. Expressions may call the `authorizer`.
     Admission,
 }
 
 impl PolicyFiles {
-    /// Reads and compiles them: those of files, or those of a cluster that `purpose` needs.
+    /// Loads the policies from files, or those that `purpose` needs from a cluster.
     ///
     /// # Errors
     ///
-    /// A file cannot be read or has a fault; a cluster cannot be asked.
+    /// A file cannot be read or has an error, or a request to the cluster fails.
     pub(crate) fn load(&self, purpose: PolicyPurpose) -> Result<LoadedPolicies, CommandError> {
         if !self.is_live() {
             return self.load_files();
@@ -67,12 +68,12 @@ impl PolicyFiles {
         Self::decided(&state, config.as_ref())
     }
 
-    /// What the cluster of the command line decides by now, and what it would once the manifests at
-    /// `paths` are applied to it.
+    /// The present policies of the cluster on the command line, and those after applying the
+    /// manifests at `paths`.
     ///
     /// # Errors
     ///
-    /// As [`Self::load`]; a manifest cannot be read or has a fault.
+    /// As for [`Self::load`]; also if a manifest cannot be read or has an error.
     pub(crate) fn load_applied(&self, paths: &[PathBuf]) -> Result<[LoadedPolicies; 2], CommandError> {
         let faulty = |faults| CommandError::Faulty {
             path: shown(paths),
@@ -88,7 +89,8 @@ impl PolicyFiles {
         ])
     }
 
-    /// The cluster of the command line, and the configuration of the gateway beside it.
+    /// Connects to the cluster on the command line, and reads the gateway's configuration, if
+    /// named.
     fn connect(&self) -> Result<(LiveCluster, Option<GatewayFiles>), CommandError> {
         if !self.manifests.is_empty() {
             let message = "the policies are those of `--manifests`, or those of the cluster of `--kubeconfig` and \
@@ -128,8 +130,8 @@ impl PolicyFiles {
         }
     }
 
-    /// Warns where nothing is known of the RBAC of the cluster, so that whom that allows something is
-    /// missing in the answer.
+    /// Warns if no RBAC objects of the cluster are loaded, so that the result lacks what they
+    /// grant.
     pub(crate) fn warn_of_unknown_rbac(&self, loaded: &LoadedPolicies) {
         let set = loaded.policies.for_cluster(&self.cluster);
         if let Some(unknown) = unknown_rbac(set, &self.cluster) {
@@ -141,20 +143,21 @@ impl PolicyFiles {
         }
     }
 
-    /// As [`Self::load`], for questions who may do what: the ClusterRoles of
-    /// [`Self::lacking_default_roles`] count as an API server makes them, and a note says so.
+    /// Like [`Self::load`], for queries about permissions: adds the default definitions of the
+    /// ClusterRoles in [`Self::lacking_default_roles`], and prints a note about that.
     ///
     /// # Errors
-    /// As [`Self::load`].
+    /// As for [`Self::load`].
     pub(crate) fn load_with_default_roles(&self) -> Result<LoadedPolicies, CommandError> {
         let loaded = self.load(PolicyPurpose::Authorization)?;
         Ok(self.with_default_roles(loaded))
     }
 
-    /// The same with what decides about admission, where that can be read.
+    /// Like [`Self::load_with_default_roles`], and also loads the policies for admission, if they
+    /// can be read.
     ///
     /// # Errors
-    /// As [`Self::load`].
+    /// As for [`Self::load`].
     pub(crate) fn load_with_admission(&self) -> Result<LoadedPolicies, CommandError> {
         let loaded = match self.load(PolicyPurpose::AuthorizationAndAdmission) {
             Err(CommandError::Cluster(error)) => {
@@ -168,10 +171,11 @@ impl PolicyFiles {
         Ok(self.with_default_roles(loaded))
     }
 
-    /// The Pods of the cluster, where it is one that is asked now.
+    /// The Pods of the cluster, if the policies are read from a cluster. Prints a warning and
+    /// returns `None` if they cannot be read.
     ///
     /// # Errors
-    /// It cannot be reached.
+    /// The cluster cannot be reached.
     pub(crate) fn running_pods(&self) -> Result<Option<RunningPods>, CommandError> {
         if !self.is_live() {
             return Ok(None);
@@ -197,8 +201,9 @@ impl PolicyFiles {
         loaded
     }
 
-    /// That files lack ClusterRoles which their bindings name and an API server makes by itself, with the
-    /// names of these. `None` where there is none, or the roles of the cluster are read from it.
+    /// A message if the bindings in files refer to ClusterRoles that the files lack and an API
+    /// server creates by itself. `None` if there are none, or if the roles are read from the
+    /// cluster.
     pub(crate) fn lacking_default_roles(&self, loaded: &LoadedPolicies) -> Option<String> {
         if self.is_live() || self.is_watched() {
             return None;
@@ -213,7 +218,7 @@ impl PolicyFiles {
         (!names.is_empty()).then(|| format!("the {files} do not have the ClusterRoles {}", names.join(", ")))
     }
 
-    /// What ClusterRoles that the files of a gateway lack are for `serve`.
+    /// What it means for `serve` that the gateway's files lack ClusterRoles.
     pub(crate) fn effect(&self) -> &'static str {
         match self.manifests.is_empty() {
             true => {
@@ -223,7 +228,7 @@ impl PolicyFiles {
         }
     }
 
-    /// Whether the configuration has the objects of the cluster watched.
+    /// Whether the configuration says that the cluster is watched.
     fn is_watched(&self) -> bool {
         let path = self
             .manifests
@@ -233,21 +238,22 @@ impl PolicyFiles {
         config.is_some_and(|config| config.clusters.iter().any(|entry| entry.name == self.cluster))
     }
 
-    /// Whether files are named on the command line.
+    /// Whether the command line names files.
     pub(crate) const fn names_files(&self) -> bool {
         self.config.is_some() || !self.manifests.is_empty()
     }
 
-    /// Whether a cluster is asked: it is named, or kubectl runs the program and no files are.
+    /// Whether policies are read from a cluster: one is named, or the program runs as kubectl
+    /// plugin and no files are named.
     pub(crate) fn is_live(&self) -> bool {
         self.live.is_named() || (output::is_plugin() && !self.names_files())
     }
 
-    /// Reads and compiles those of files.
+    /// Loads the policies from files.
     ///
     /// # Errors
     ///
-    /// A file cannot be read or has a fault.
+    /// A file cannot be read or has an error.
     pub(crate) fn load_files(&self) -> Result<LoadedPolicies, CommandError> {
         if self.manifests.is_empty() {
             let path = configuration(self.config.as_deref())?;
@@ -260,7 +266,7 @@ impl PolicyFiles {
         valid(&shown(&self.manifests), of_paths(&self.manifests))
     }
 
-    /// Every object in the manifests, those that have faults left out.
+    /// All objects in the manifests, except those with errors.
     pub(crate) fn documents(&self) -> Vec<Document> {
         if !self.names_files() && self.is_live() {
             return Vec::new();
@@ -309,7 +315,7 @@ pub(crate) struct At {
 }
 
 impl At {
-    /// The time named, or now.
+    /// The time in the argument, or now.
     pub(crate) fn time(self) -> Time {
         self.at.unwrap_or_else(|| SystemTime::now().into())
     }
@@ -319,16 +325,16 @@ pub(crate) fn parse_time(text: &str) -> Result<Time, &'static str> {
     Time::parse(text).ok_or("expected a time in RFC 3339, such as `2026-12-01T08:00:00Z`")
 }
 
-// Loads the policies for an offline command, from a configuration or from paths.
+// Loading policies for offline commands, from a configuration or from paths.
 
-/// The configuration of the development set-up, used where none is named.
+/// The development configuration, used if no file is named.
 pub(crate) const DEVELOPMENT: &str = ".portcullis/portcullis.yaml";
 
-/// The configuration named, or that of the development set-up where there is one.
+/// The path `named`, or that of the development configuration if it exists.
 ///
 /// # Errors
 ///
-/// The file named cannot be read, or none is named and there is no such set-up.
+/// The named file cannot be read, or none is named and there is no development configuration.
 pub(crate) fn configuration(named: Option<&Path>) -> Result<PathBuf, CommandError> {
     match named {
         Some(path) => regular(path).map(|()| path.to_owned()),
@@ -342,11 +348,11 @@ pub(crate) fn configuration(named: Option<&Path>) -> Result<PathBuf, CommandErro
     }
 }
 
-/// The same of what must be a file and no folder.
+/// Checks that `path` is a file that can be read.
 ///
 /// # Errors
 ///
-/// It cannot be opened, or is a folder.
+/// The file cannot be opened, or is a folder.
 pub(crate) fn regular(path: &Path) -> Result<(), CommandError> {
     readable(path)?;
     if path.is_dir() {
@@ -360,11 +366,12 @@ pub(crate) fn regular(path: &Path) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Says at once, and not among the faults, that a file named on the command line is not there.
+/// Checks that a path on the command line can be read, so that the error is reported before any
+/// others.
 ///
 /// # Errors
 ///
-/// It cannot be opened.
+/// The file cannot be opened.
 pub(crate) fn readable(path: &Path) -> Result<(), CommandError> {
     if path.is_dir() {
         return Ok(());
@@ -374,34 +381,35 @@ pub(crate) fn readable(path: &Path) -> Result<(), CommandError> {
         .map_err(|source| CommandError::file("read", path, source))
 }
 
-/// What manifests come from besides files.
+/// The source of manifests other than files, which are watched in clusters.
 pub(crate) fn source() -> Arc<dyn ManifestSource> {
     source_accepting_absence(BTreeSet::new())
 }
 
-/// The same, where what is absent in these clusters at the start is gone.
+/// Like [`source`], but objects that are absent in these clusters at the start count as deleted.
 pub(crate) fn source_accepting_absence(clusters: BTreeSet<String>) -> Arc<dyn ManifestSource> {
     Arc::new(Clusters::accepting_absence(clusters))
 }
 
-/// Warns of a `--cluster` that the configuration at `path` says nothing of: a misspelt name
-/// would be answered by the manifests for all clusters alone.
+/// Warns if the configuration at `path` does not know the `cluster`. With a misspelt name, only the
+/// manifests for all clusters would be used.
 fn warn_of_unknown_cluster(path: &Path, cluster: &str) {
     if let Some(unknown) = unknown_cluster(path, cluster, ": only manifests for all clusters are used") {
         output::complain(unknown);
     }
 }
 
-/// The same as an error, where the answer would be taken for that of the cluster.
+/// Fails if the configuration at `path` does not know the `cluster`, because the result would be
+/// taken for that of the cluster.
 ///
 /// # Errors
 ///
-/// The configuration at `path` names clusters, and not this one.
+/// The configuration at `path` has clusters, and not this one.
 pub(crate) fn refuse_unknown_cluster(path: &Path, cluster: &str) -> Result<(), CommandError> {
     unknown_cluster(path, cluster, "").map_or(Ok(()), |unknown| Err(CommandError::Usage(unknown)))
 }
 
-/// That the configuration at `path` names clusters, and not this one, and what becomes of it.
+/// The message, with the `effect`, if the configuration at `path` has clusters, and not this one.
 fn unknown_cluster(path: &Path, cluster: &str, effect: &str) -> Option<String> {
     let config = config::examine(path).0.config?;
     let callers = config.callers.iter().map(|caller| caller.cluster.as_str());
@@ -420,13 +428,14 @@ fn unknown_cluster(path: &Path, cluster: &str, effect: &str) -> Option<String> {
     ))
 }
 
-/// What the configuration at `path` decides by, with what is saved of its
-/// clusters. Keys, certificates and callers are not read.
+/// Loads the policies of the configuration at `path`, and the saved objects of its clusters. Does
+/// not read keys, certificates or callers.
 pub(crate) fn of_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) {
     of_configuration_and(path, &[])
 }
 
-/// The same with more manifests at `paths`. A file that is among its own counts once.
+/// Like [`of_configuration`], with further manifests at `paths`. Files that the configuration
+/// includes are only read once.
 pub(crate) fn of_configuration_and(path: &Path, paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
     let (config, mut faults) = config::load(path);
     let Some(mut config) = config else {
@@ -457,8 +466,8 @@ pub(crate) fn of_configuration_and(path: &Path, paths: &[PathBuf]) -> (Option<Lo
     (loaded.filter(|_| !faults.has_errors()), faults)
 }
 
-/// Every fault of the configuration at `path`, of all that it names, and of more
-/// manifests at `paths`. A file that is among its own counts once.
+/// All errors and warnings of the configuration at `path`, the files that it names, and further
+/// manifests at `paths`. Files that the configuration includes are only read once.
 pub(crate) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults {
     let (more, mut faults) = others_than_its_own(path, paths);
     faults.append(state::check(
@@ -470,7 +479,7 @@ pub(crate) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults 
     faults
 }
 
-/// The files at `paths` that are not among those of the configuration at `path`.
+/// The files at `paths` that the configuration at `path` does not include.
 fn others_than_its_own(path: &Path, paths: &[PathBuf]) -> (Vec<PathBuf>, Faults) {
     let own: BTreeSet<PathBuf> = state::read_manifests(&config::examine(path).0.manifests)
         .0
@@ -483,7 +492,7 @@ fn others_than_its_own(path: &Path, paths: &[PathBuf]) -> (Vec<PathBuf>, Faults)
     (files.filter(is_new).collect(), faults)
 }
 
-/// Whether there is any object in the files at `paths`.
+/// Whether the files at `paths` contain any object.
 pub(crate) fn has_objects(paths: &[PathBuf]) -> bool {
     let (sources, mut faults) = state::read_manifests(&everywhere(paths));
     let mut documents = sources
@@ -492,7 +501,7 @@ pub(crate) fn has_objects(paths: &[PathBuf]) -> bool {
     documents.any(|document| !objects::is_of_program(&document))
 }
 
-/// What files and folders decide by, which hold for every cluster.
+/// Loads the policies of files and folders, for all clusters.
 pub(crate) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
     let (sources, mut faults) = state::read_manifests(&everywhere(paths));
     let options = manifest::Options {
@@ -508,8 +517,8 @@ pub(crate) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
     (manifests.map(LoadedPolicies::of_manifests), faults)
 }
 
-/// The files at `paths` that kubectl would apply, those in folders below included. A folder
-/// without any stands for itself.
+/// The files at `paths` that kubectl would apply, including those in subfolders. A folder without
+/// such files is returned itself.
 ///
 /// # Errors
 ///
@@ -527,11 +536,11 @@ pub(crate) fn applied(paths: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     Ok(files)
 }
 
-/// Every object in the files at `paths` that kubectl would apply.
+/// All objects in the files at `paths` that kubectl would apply.
 ///
 /// # Errors
 ///
-/// A path cannot be read, or a file is no manifest.
+/// A path cannot be read, or a file is not a manifest.
 pub(crate) fn applied_documents(paths: &[PathBuf]) -> Result<Vec<Document>, CommandError> {
     for path in paths {
         readable(path)?;
@@ -549,13 +558,13 @@ pub(crate) fn applied_documents(paths: &[PathBuf]) -> Result<Vec<Document>, Comm
     }
 }
 
-/// Paths as messages name them.
+/// The paths, for messages.
 pub(crate) fn shown(paths: &[PathBuf]) -> String {
     let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     paths.join("`, `")
 }
 
-/// `paths` as a configuration would name them.
+/// `paths` as entries of a configuration, for all clusters.
 pub(crate) fn everywhere(paths: &[PathBuf]) -> Vec<ManifestPath> {
     paths
         .iter()
@@ -567,11 +576,11 @@ pub(crate) fn everywhere(paths: &[PathBuf]) -> Vec<ManifestPath> {
         .collect()
 }
 
-/// The objects of some manifests, by kind, namespace and name.
+/// The objects of manifests, by kind, namespace and name.
 pub(crate) struct ObjectPlaces<'d>(HashMap<ObjectIdentity, &'d Document>);
 
 impl<'d> ObjectPlaces<'d> {
-    /// Those that `documents` are. Of two of one name, the first counts.
+    /// Indexes `documents`. If several have the same name, the first one is used.
     pub(crate) fn new(documents: &'d [Document]) -> Self {
         let mut places = HashMap::new();
         for document in documents {
@@ -580,14 +589,14 @@ impl<'d> ObjectPlaces<'d> {
         Self(places)
     }
 
-    /// The object of RBAC or of this project that is called so.
+    /// The object with this kind, namespace and name, of the group of RBAC or Portcullis.
     pub(crate) fn document(&self, [kind, namespace, name]: [&str; 3]) -> Option<&'d Document> {
         let groups = [RBAC, "portcullis.dev"].into_iter();
         let mut identities = groups.map(|group| ObjectIdentity::new(group, kind, namespace, name));
         identities.find_map(|identity| self.0.get(&identity).copied())
     }
 
-    /// Where its field `path` stands; nowhere for an object that is in no manifest.
+    /// The place of the field `path` of an object; empty if the object is in no manifest.
     pub(crate) fn place(&self, object: [&str; 3], path: FieldPath) -> Place {
         let document = self.document(object);
         document.map_or_else(Place::default, |document| document.place(path))

@@ -1,8 +1,8 @@
-//! Other authorizers: the entries of an AuthorizationConfiguration
-//! (`apiserver.config.k8s.io/v1`), validated by kube-apiserver's rules
-//! (`apiserver/pkg/apis/apiserver/validation/validation.go`).
+//! `authorization.webhooks`: other authorizers, read as the entries of an
+//! AuthorizationConfiguration (`apiserver.config.k8s.io/v1`) and validated by kube-apiserver's
+//! rules (`apiserver/pkg/apis/apiserver/validation/validation.go`).
 //!
-//! `authorization.webhooks` contains those of type Webhook. The rules for the other types
+//! Only the type `Webhook` is allowed in `authorization.webhooks`. The rules for the other types
 //! are here too, because [`check`] validates whole AuthorizationConfigurations.
 
 use std::collections::BTreeSet;
@@ -20,42 +20,43 @@ use portcullis_policy::document;
 use portcullis_policy::field::{FaultKind, Faults};
 use portcullis_policy::manifest::names;
 
-/// The longest `timeout`.
+/// The maximum `timeout`.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The most `matchConditions`.
+/// The maximum number of `matchConditions`.
 const MAX_CONDITIONS: usize = 64;
 
-/// The type whose entries may be several, and have a `webhook`.
+/// The only type that has a `webhook`.
 const WEBHOOK: &str = "Webhook";
 
-/// An entry of type Webhook: another authorizer, over the network.
+/// An entry of type Webhook: another authorizer, which is called over the network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AuthorizerEntry {
     /// `name`, `matchConditions`, `failurePolicy`.
     pub rules: Authorizer,
-    /// `timeout`: of one call.
+    /// `timeout` of one call.
     pub timeout: Duration,
-    /// `subjectAccessReviewVersion`: the version of the review it is asked in.
+    /// `subjectAccessReviewVersion`: the version of the reviews that are sent.
     pub version: SubjectAccessReviewVersion,
-    /// `connectionInfo.kubeConfigFile`, absolute: its current context is called.
+    /// `connectionInfo.kubeConfigFile`, an absolute path. The server of its current context is
+    /// called.
     pub kubeconfig: PathBuf,
-    /// How long an answer that allows is kept; `None`: not at all.
+    /// How long a response that allows is cached; `None`: not at all.
     pub authorized_ttl: Option<Duration>,
-    /// How long any other answer is kept; `None`: not at all.
+    /// How long any other response is cached; `None`: not at all.
     pub unauthorized_ttl: Option<Duration>,
 }
 
-/// What may stand in a list of authorizers.
+/// What a list of authorizers may contain.
 #[derive(Debug, Clone, Copy)]
 pub struct AuthorizerTypes<'a> {
-    /// The types that are known.
+    /// The supported types.
     pub known: &'a [&'a str],
-    /// Those that may stand there more than once.
+    /// The types that may occur more than once.
     pub repeatable: &'a [&'a str],
-    /// Whether a webhook may be called with what a pod finds in its container.
+    /// Whether `InClusterConfig` is supported.
     pub in_cluster: bool,
-    /// What their `matchConditions` are compiled for.
+    /// The version for which `matchConditions` are compiled.
     pub cel_version: Version,
 }
 
@@ -65,9 +66,9 @@ enum ConnectionInfo {
     Kubeconfig(PathBuf),
 }
 
-/// Every fault that kube-apiserver finds in the AuthorizationConfiguration
-/// `text`, the content of `file`, whose relative paths start at `folder`; but
-/// the path of a webhook's field names `webhook`, which upstream leaves out.
+/// Returns every error that kube-apiserver reports for the AuthorizationConfiguration `text`, the
+/// content of `file`. Relative paths are resolved against `folder`. Unlike upstream, the path of a
+/// webhook's field includes `webhook`.
 #[must_use]
 pub fn check(file: &str, text: &str, folder: &Path, types: AuthorizerTypes<'_>) -> Faults {
     let mut faults = Faults::new();
@@ -88,9 +89,9 @@ pub fn check(file: &str, text: &str, folder: &Path, types: AuthorizerTypes<'_>) 
     faults
 }
 
-/// The webhooks of the AuthorizationConfiguration beside the configuration `file`, under the name
-/// that `portcullis init` gives it; none where there is no such file, or it has faults: it is the
-/// API server's to judge. Conditions are compiled for `cel_version`.
+/// The webhooks of the AuthorizationConfiguration next to the configuration `file`, under the name
+/// that `portcullis init` gives it. Empty if there is no such file or it has errors, which the API
+/// server reports. Conditions are compiled for `cel_version`.
 #[must_use]
 pub fn next_to(file: &Path, cel_version: Version) -> Vec<Authorizer> {
     let (entries, faults) = read_next_to(file, cel_version);
@@ -100,7 +101,7 @@ pub fn next_to(file: &Path, cel_version: Version) -> Vec<Authorizer> {
     entries.into_iter().map(|entry| entry.rules).collect()
 }
 
-/// The warnings about that AuthorizationConfiguration; none where it has faults.
+/// The warnings about the file that [`next_to`] reads; none if it has errors.
 #[must_use]
 pub fn warnings_next_to(file: &Path, cel_version: Version) -> Faults {
     let (_, faults) = read_next_to(file, cel_version);
@@ -147,7 +148,7 @@ pub(crate) fn authorizers(
         .collect()
 }
 
-/// The types and names of the entries before.
+/// The types and names of the preceding entries.
 #[derive(Default)]
 struct SeenAuthorizers<'r> {
     types: BTreeSet<&'r str>,
@@ -201,7 +202,7 @@ fn name<'r>(section: &Section<'r>, seen: &mut BTreeSet<&'r str>) -> Option<&'r s
     Some(name)
 }
 
-/// The domain of Kubernetes itself that `name` is in.
+/// The reserved domain of Kubernetes that contains `name`.
 fn reserved(name: &str) -> Option<&'static str> {
     let is_in = |domain: &&str| {
         name.strip_suffix(*domain)
@@ -210,7 +211,7 @@ fn reserved(name: &str) -> Option<&'static str> {
     ["k8s.io", "kubernetes.io"].into_iter().find(is_in)
 }
 
-/// Each field is read even where another is wrong: one run reports all faults.
+/// Reads every field even if others are invalid, so that one run reports all errors.
 fn webhook(entry: &Section<'_>, name: Option<&str>, types: AuthorizerTypes<'_>) -> Option<AuthorizerEntry> {
     const FIELDS: [&str; 10] = [
         "authorizedTTL",
@@ -278,7 +279,7 @@ fn timeout(section: &Section<'_>) -> Option<Duration> {
     Some(timeout)
 }
 
-/// As upstream, 0 is as good as absent.
+/// 0 selects the default, as upstream.
 fn ttl(section: &Section<'_>, field: &str, default: Duration) -> Option<Duration> {
     match section.value(field) {
         None => Some(default),

@@ -1,5 +1,6 @@
-//! `clusters`: API servers that manifests are watched from, in a list, or in a folder with a file for
-//! each, so that one can be added or removed without touching what is written about the others.
+//! `clusters`: the API servers from which objects are watched. They are listed in the
+//! configuration, or in a folder with one file for each, so that clusters can be added and removed
+//! independently.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -13,32 +14,34 @@ use portcullis_policy::document::{self, Node, Value};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place, unsupported_value};
 use portcullis_policy::model::{LabelExpression, LabelSelector};
 
-/// One API server, and what is taken from it.
+/// An API server, and what is watched there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterEntry {
-    /// Where the entry stands, for faults of what it refers to.
+    /// The place of the entry, for errors of the files that it names.
     pub place: Place,
-    /// Where the files may be that it names.
+    /// Where the files that the entry names may be.
     pub scope: FileScope,
-    /// The cluster whose requests alone these objects hold for.
+    /// The name of the cluster. The watched objects only apply to requests of this cluster.
     pub name: String,
-    /// How to reach the API server, as an absolute path.
+    /// The kubeconfig for the API server, as an absolute path.
     pub kubeconfig: PathBuf,
-    /// Where the last complete set is saved, as an absolute path.
+    /// The file that saves the watched objects for a restart, as an absolute path.
     pub cache_file: Option<PathBuf>,
-    /// Which policies and webhooks of admission are taken; `None`: none.
+    /// Which admission policies and webhooks are used; `None`: none.
     pub selector: Option<Selector>,
-    /// Whether AdmissionExceptions are taken, for what is taken from there too.
+    /// Whether AdmissionExceptions are used. They only excuse from watched policies and webhooks.
     pub accept_exceptions: bool,
-    /// Whether the status of AuthorizationPolicies and AdmissionExceptions is written.
+    /// Whether the gateway writes the status of AuthorizationPolicies, AuthorizationInvariants and
+    /// AdmissionExceptions.
     pub writes_status: bool,
-    /// How it is known that `/validate` sees what is written to it.
+    /// How it is known that the cluster's API server sends every write to `/validate`.
     pub admission: AdmissionKnowledge,
-    /// How its webhooks are called; `None`: as no other cluster's are, without credentials.
+    /// How the webhooks of this cluster are called. `None`: without credentials, or for the default
+    /// cluster as the configuration's `upstreams` says.
     pub upstreams: Option<UpstreamAccess>,
 }
 
-/// What the name of a `cacheFile` is followed by in that of the file of its changes.
+/// The suffix of the file with the changes since a `cacheFile` was written.
 pub const CACHE_FILE_CHANGES: &str = ".changes";
 
 /// The fields of an entry.
@@ -53,29 +56,30 @@ const FIELDS: [&str; 8] = [
     "upstreams",
 ];
 
-/// `admission` of an entry: how it is known that `/validate` sees every write, but those that the
-/// registrations of `portcullis init` leave out.
+/// `admission` of an entry: how it is known that the API server sends every write to `/validate`,
+/// except those that the webhook configurations of `portcullis init` exclude.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AdmissionKnowledge {
-    /// It is not known: Allows with objectConditions grant nothing.
+    /// It is not known, so Allows with `objectConditions` grant nothing.
     #[default]
     None,
     /// The webhook configurations of the cluster are watched.
     Watched,
-    /// The entry's author vouches for it.
+    /// The author of the entry declares it.
     Declared,
 }
 
 /// A label selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector {
-    /// As the API server reads it in a request.
+    /// The selector as a query parameter of requests to the API server.
     pub text: String,
-    /// As it matches here.
+    /// The selector as it is matched here.
     pub labels: LabelSelector,
 }
 
-/// Reads the entries of `clusters`, a list or the name of a folder whose files `read_folder` reads.
+/// Reads the entries of `clusters`: a list, or the path of a folder whose files `read_folder`
+/// reads.
 pub(crate) fn clusters(
     root: &Section<'_>,
     read_folder: ReadFolder<'_>,
@@ -91,7 +95,8 @@ pub(crate) fn clusters(
     (clusters, None)
 }
 
-/// Adds an entry to those before it, from which it must differ.
+/// Adds an entry, unless it is invalid. Its name and its saved files must differ from those of the
+/// others.
 fn add(section: &Section<'_>, clusters: &mut Vec<ClusterEntry>) {
     let Some(cluster) = cluster(section) else { return };
     if let Some(other) = clusters.iter().find(|other| other.name == cluster.name) {
@@ -107,8 +112,8 @@ fn add(section: &Section<'_>, clusters: &mut Vec<ClusterEntry>) {
     clusters.push(cluster);
 }
 
-/// Notes in the file of each of two entries what they cannot both have: which of them came later
-/// is not known here.
+/// Records in the files of both entries that they conflict, because it is not known here which one
+/// came later.
 fn tell_both(section: &Section<'_>, field: &str, message: &str, other: &ClusterEntry, own: &ClusterEntry) {
     let (Some(own_file), Some(file)) = (&own.place.file, &other.place.file) else {
         return section.fault(field, FaultKind::Duplicate, message);
@@ -172,7 +177,7 @@ fn admission(section: &Section<'_>) -> AdmissionKnowledge {
     }
 }
 
-/// Whether what is saved at `path` is not read as an entry, where entries are files of a folder.
+/// Whether the file at `path` is not itself read as an entry, if entries are files of a folder.
 fn is_no_entry(section: &Section<'_>, path: &Path) -> bool {
     let is_hidden = |below: &Path| {
         let mut names = below.iter();
@@ -195,7 +200,7 @@ fn is_no_entry(section: &Section<'_>, path: &Path) -> bool {
 // === impl ClusterEntry ===
 
 impl ClusterEntry {
-    /// One of that name which stands in no configuration, for an API server that is asked otherwise.
+    /// An entry that is in no configuration, for an API server whose objects are read otherwise.
     #[must_use]
     pub fn named(name: &str) -> Self {
         Self {
@@ -212,13 +217,14 @@ impl ClusterEntry {
         }
     }
 
-    /// Whether it is in a file of its own, which others than the gateway's administrator may write.
+    /// Whether the entry is in a file of its own, which others than the gateway's administrator may
+    /// write.
     #[must_use]
     pub fn is_tenants(&self) -> bool {
         self.scope != FileScope::Anywhere
     }
 
-    /// The files in which its objects are saved.
+    /// The files in which the watched objects are saved.
     #[must_use]
     pub fn saved_files(&self) -> Vec<PathBuf> {
         let Some(path) = &self.cache_file else {
@@ -273,7 +279,7 @@ fn expression(item: &ListItem<'_>) -> LabelExpression {
     }
 }
 
-/// As `labels.Requirement` of apimachinery writes it.
+/// The term in the syntax of `labels.Requirement` (apimachinery).
 fn term(expression: &LabelExpression) -> String {
     let key = &expression.key;
     let values = expression.values.join(",");
@@ -285,37 +291,38 @@ fn term(expression: &LabelExpression) -> String {
     }
 }
 
-/// The most files and folders directly in it, and in each of these folders.
+/// The maximum number of files and folders directly in the folder of `clusters`, and in each
+/// subfolder.
 const MAX_FILES: usize = 20_000;
 const MAX_TENANT_FILES: usize = 1_000;
-/// The most clusters of such a folder. Each takes a connection and a thread's time for every kind, and
-/// a part of the memory for watched objects.
+/// The maximum number of clusters of one tenant's folder. Each cluster needs a connection and
+/// processor time for every kind, and a share of the memory for watched objects.
 const MAX_TENANT_ENTRIES: usize = 8;
-/// The most bytes of one file.
+/// The maximum size of one file, in bytes.
 const MAX_ENTRY_BYTES: usize = 1 << 20;
-/// The most bytes of all files directly in it.
+/// The maximum size of all files directly in the folder, in bytes.
 const MAX_BYTES: usize = 64 << 20;
 
-/// The folder, and what was in it.
+/// The folder that `clusters` names, with its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterFolder {
-    /// Absolute.
+    /// The absolute path.
     pub path: PathBuf,
-    /// In the order in which they were read.
+    /// The files, in the order of reading.
     pub files: Vec<ClusterFile>,
 }
 
 /// A file with one entry of `clusters`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterFile {
-    /// Absolute; the relative paths in it start at its folder.
+    /// The absolute path. Relative paths in the file are resolved against its folder.
     pub path: PathBuf,
-    /// What stands in it.
+    /// The content of the file.
     pub text: String,
 }
 
 impl ClusterFile {
-    /// The name of the cluster, where it can be read.
+    /// The name of the cluster, if it can be read.
     pub(crate) fn name(&self) -> Option<String> {
         match document::parse(None, &self.text) {
             Ok(documents) => documents.first()?.text("name").map(str::to_owned),
@@ -323,7 +330,8 @@ impl ClusterFile {
         }
     }
 
-    /// That in the only line for it, where something else in the file is no YAML.
+    /// The name on the only line that begins with `name:`, for a file that is not valid YAML
+    /// elsewhere.
     fn name_in_line(&self) -> Option<&str> {
         let mut names = self.text.lines().filter_map(|line| line.strip_prefix("name:"));
         let (name, None) = (names.next()?, names.next()) else {
@@ -337,10 +345,10 @@ impl ClusterFile {
     }
 }
 
-/// How the files of a folder are had.
+/// Reads the files of a folder.
 pub(crate) type ReadFolder<'f> = &'f dyn Fn(&Path) -> (Vec<ClusterFile>, Faults);
 
-/// Reads the folder that `clusters` names, and has `add` take each entry.
+/// Reads the folder that `clusters` names, and passes each entry to `add`.
 fn entries_of_folder(
     root: &Section<'_>,
     read_folder: ReadFolder<'_>,
@@ -361,8 +369,8 @@ fn entries_of_folder(
     Some(ClusterFolder { path, files })
 }
 
-/// Has `add` take the entry in `file`, which is in this folder of a tenant or in none; what is wrong
-/// with it.
+/// Passes the entry in `file` to `add`, and returns its errors. `folder` is the name of the
+/// tenant's folder that contains the file, if any.
 fn entry(file: &ClusterFile, folder: Option<&OsStr>, add: &mut impl FnMut(&Section<'_>)) -> Faults {
     let mut faults = Faults::new();
     let documents = match document::parse(Some(&file.path.display().to_string()), &file.text) {
@@ -401,7 +409,7 @@ fn entry(file: &ClusterFile, folder: Option<&OsStr>, add: &mut impl FnMut(&Secti
     faults
 }
 
-/// What is in the folder at `path` and the folders below it. Blocks: it reads files.
+/// Reads the files in the folder at `path` and its subfolders. Blocks.
 pub(crate) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) {
     let mut faults = Faults::new();
     let mut unreadable = |path: &Path, error: &io::Error| {
@@ -459,14 +467,14 @@ pub(crate) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) {
     (files, faults)
 }
 
-/// Whether an entry in the folder `folder` directly in that of `clusters` may be for the cluster
-/// `name`: who writes there decides what that cluster's users may do.
+/// Whether an entry in the tenant's folder named `folder` may be for the cluster `name`. Whoever
+/// writes the folder determines what the users of that cluster may do.
 pub(crate) fn may_name(folder: &str, name: &str) -> bool {
     let rest = name.strip_prefix(folder);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// The folder directly in `clusters` that `file` is in, if it is in one.
+/// The direct subfolder of `clusters` that contains `file`, if any.
 pub(crate) fn tenant_of(clusters: &Path, file: &Path) -> Option<PathBuf> {
     let mut below = file.strip_prefix(clusters).ok()?.components();
     let first = below.next()?;

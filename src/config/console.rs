@@ -1,4 +1,4 @@
-//! `console`: the read-only page for people.
+//! `console`: the listener of the web console.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,21 +10,21 @@ use portcullis_policy::field::FaultKind;
 /// The listener of the console.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Console {
-    /// Where it listens; port 0 lets the system choose.
+    /// The address to listen on. With port 0 the system chooses a port.
     pub address: SocketAddr,
-    /// Its certificate; with one, only callers whose `endpoints` hold `console` see anything.
-    /// Client certificates are those of `server.tls.clientCA`, as for reviews.
+    /// The certificate. With TLS, only callers whose `endpoints` include `console` have access.
+    /// Client certificates are verified with `server.tls.clientCA`, as for reviews.
     pub tls: Option<Tls>,
-    /// How many decisions are kept for the console.
+    /// How many recent decisions are kept.
     pub max_decisions: usize,
 }
 
-/// Beside the `admin` listener's.
+/// The port after that of the `admin` listener.
 const fn default_address() -> SocketAddr {
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9091)
 }
 
-/// Some 10 MB of usual decisions.
+/// Ordinary decisions take about 10 MB then.
 const fn default_max_decisions() -> usize {
     10_000
 }
@@ -69,7 +69,7 @@ pub(crate) fn console(
     Some(console)
 }
 
-/// Whether only this machine reaches `address`.
+/// Whether `address` can only be reached from this machine.
 fn is_loopback(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
@@ -88,7 +88,7 @@ fn tls(console: &Section<'_>, server: Option<&Server>) -> Option<Tls> {
 // === impl Console ===
 
 impl Console {
-    /// Whether only this machine reaches it.
+    /// Whether the console can only be reached from this machine.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         is_loopback(self.address)

@@ -1,4 +1,4 @@
-//! `authorization` and `admission`: settings of decisions that are not in manifests.
+//! `authorization` and `admission`: settings for decisions that are not objects.
 
 use super::authorizers::{self, AuthorizerEntry, AuthorizerTypes};
 use super::section::Section;
@@ -9,18 +9,18 @@ use portcullis_policy::authorization::rbac::AlwaysAllowPaths;
 use portcullis_policy::authorization::{AccessRequestSettings, NeverDeny, ServiceAccount};
 use portcullis_policy::field::FaultKind;
 
-/// Authorization besides the manifests.
+/// Settings for authorization.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Authorization {
-    /// Whom and what no Deny can hold up.
+    /// The users, groups and paths to which no Deny applies.
     pub never_deny: NeverDeny,
-    /// What AccessRequests may grant; `None`: nothing.
+    /// The limits of AccessRequests; `None`: they grant nothing.
     pub access_requests: Option<AccessRequestSettings>,
-    /// Other authorizers, asked in this order where there is no opinion here.
+    /// Other authorizers, which are called in this order if there is no opinion.
     pub webhooks: Vec<AuthorizerEntry>,
 }
 
-/// Conditions are compiled for `cel_version`.
+/// Reads `authorization`. Conditions are compiled for `cel_version`.
 pub(crate) fn authorization(root: &Section<'_>, cel_version: Version) -> Authorization {
     let types = AuthorizerTypes {
         known: &["Webhook"],
@@ -45,7 +45,7 @@ pub(crate) fn authorization(root: &Section<'_>, cel_version: Version) -> Authori
     }
 }
 
-/// The most approvals that may be required: as many as an AccessRequest can have.
+/// The maximum of `approvals`: the most that an AccessRequest can have.
 const MAX_APPROVALS: usize = 32;
 
 fn access_requests(section: &Section<'_>) -> AccessRequestSettings {
@@ -78,7 +78,7 @@ fn read_never_deny(section: &Section<'_>) -> NeverDeny {
     }
 }
 
-/// A control plane that is not listed here can be held up by a Deny.
+/// Warns that a Deny can now apply to parts of the control plane that the defaults protect.
 fn warn_of_missing_defaults(read: &NeverDeny, section: &Section<'_>) {
     let defaults = NeverDeny::default();
     let groups = defaults.groups.iter().filter(|name| !read.groups.contains(name));
@@ -146,7 +146,7 @@ fn is_plain(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.')
 }
 
-/// What kube-apiserver's `--authorization-always-allow-paths` takes, and no more.
+/// Accepts the same paths as kube-apiserver's `--authorization-always-allow-paths`.
 fn paths(section: &Section<'_>) -> AlwaysAllowPaths {
     let mut paths = AlwaysAllowPaths::default();
     for item in section.items("paths") {
@@ -157,22 +157,22 @@ fn paths(section: &Section<'_>) -> AlwaysAllowPaths {
     paths
 }
 
-/// The values of `missingNamespace`, as the configuration and `scan` spell them.
+/// The values of `missingNamespace`, in the configuration and in `scan`.
 pub(crate) const MISSING_NAMESPACE: [(&str, MissingNamespace); 2] = [
     ("Fail", MissingNamespace::Fail),
     ("NameOnly", MissingNamespace::NameOnly),
 ];
 
-/// Defaults of admission.
+/// Settings for admission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AdmissionDefaults {
-    /// For errors outside any policy or webhook, such as those of initializers.
+    /// Applies to errors that belong to no policy or webhook, such as those of initializers.
     pub failure_policy: FailurePolicy,
-    /// When a namespaceSelector asks about a namespace that no manifest describes.
+    /// What happens if a `namespaceSelector` needs a namespace that no manifest describes.
     pub missing_namespace: MissingNamespace,
-    /// Whether `/validate` refuses what Denies and Limits refuse.
+    /// Whether `/validate` also enforces the Denies and Limits of AuthorizationPolicies.
     pub enforce_authorization: bool,
-    /// What expressions are compiled for, those of authorization too.
+    /// The version for which expressions are compiled, including those of authorization.
     pub cel_version: Version,
 }
 

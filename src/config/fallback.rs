@@ -1,4 +1,4 @@
-//! A configuration whose files of clusters have faults, with the last good ones in their place.
+//! The configuration with the last good version of each cluster file that has errors.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,34 +8,33 @@ use super::clusters::{self, ReadFolder};
 use super::{ClusterFile, Config, Disk, Files, files, load, parse_with};
 use portcullis_policy::field::{Fault, Faults, Place};
 
-/// The clusters whose own files are not in force as they are, because of these faults: the last
-/// good ones are.
+/// The clusters whose files have errors, so that the last good version of the files is in force.
 pub type HeldBack = BTreeMap<String, Faults>;
 
-/// A configuration, and what of it is not in force.
+/// A configuration, and which parts of it are not in force.
 #[derive(Debug)]
 pub struct ConfigWithFallback {
-    /// The configuration, with the last good file in place of each that has faults; `None` where
-    /// something else has some.
+    /// The configuration with the last good version of each cluster file that has errors; `None` if
+    /// there are errors elsewhere.
     pub config: Option<Config>,
-    /// What is wrong with it.
+    /// The errors and warnings about `config`.
     pub faults: Faults,
-    /// What is wrong with the files of the folder that `clusters` names for which the last good
-    /// ones stand, or none where there was none.
+    /// The errors of the cluster files that are held back: the last good version is used instead,
+    /// or none if there was none.
     pub held_back: BTreeMap<PathBuf, Faults>,
-    /// What is known of those of them in whose place there is none.
+    /// What is known of the held back files that have no last good version.
     pub unknown: UnknownEntries,
 }
 
-/// Entries of `clusters` that have faults, and in whose place there is nothing.
+/// Entries of `clusters` that have errors, and no last good version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnknownEntries {
-    /// The names in those where they can be read.
+    /// The names of the entries whose names can be read.
     pub names: BTreeSet<String>,
-    /// The folders directly in that of `clusters` with entries whose names cannot be read, or are
-    /// not for these folders to give.
+    /// The tenants' folders with entries whose names cannot be read, or are not allowed in these
+    /// folders.
     pub folders: BTreeSet<String>,
-    /// Whether there are others whose names cannot be read.
+    /// Whether there are entries outside of tenants' folders whose names cannot be read.
     pub has_nameless: bool,
 }
 
@@ -53,12 +52,13 @@ impl From<(Option<Config>, Faults)> for ConfigWithFallback {
 // === impl UnknownEntries ===
 
 impl UnknownEntries {
-    /// Whether one of them may be for the cluster `name`, though it does not say so.
+    /// Whether an entry whose name is unknown may be for the cluster `name`.
     pub(crate) fn may_be_for(&self, name: &str) -> bool {
         self.has_nameless || self.folders.iter().any(|folder| clusters::may_name(folder, name))
     }
 
-    /// Of what is on the disk in `folder` and `held_back`, where `earlier` files stand in.
+    /// The unknown entries among `files`, which are in `folder` on the disk: those that are
+    /// `held_back` without an `earlier` version.
     fn of(
         (folder, files): (&Path, &[ClusterFile]),
         held_back: &BTreeMap<PathBuf, Faults>,
@@ -73,7 +73,7 @@ impl UnknownEntries {
                 (own, None) => unknown.add_nameless(own),
             }
         }
-        // Of a folder, more may be unread than is known.
+        // A held back folder may have further files, which were not read.
         let is_read = |path: &Path| files.iter().any(|file| file.path == path);
         for path in held_back.keys().filter(|path| !is_read(path) && is_missing(path)) {
             unknown.add_nameless(tenant_folder(folder, path));
@@ -81,14 +81,14 @@ impl UnknownEntries {
         unknown
     }
 
-    /// Adds an entry in this folder of a tenant, or in none.
+    /// Adds an entry without a name in this folder of a tenant, if it is in one.
     fn add_nameless(&mut self, folder: Option<String>) {
         self.has_nameless |= folder.is_none();
         self.folders.extend(folder);
     }
 }
 
-/// The folder directly in `clusters` that `path` is, or is in.
+/// The name of the direct subfolder of `clusters` that `path` is, or is in.
 fn tenant_folder(clusters: &Path, path: &Path) -> Option<String> {
     let mut below = path.strip_prefix(clusters).ok()?.iter();
     let first = below.next()?;
@@ -96,9 +96,9 @@ fn tenant_folder(clusters: &Path, path: &Path) -> Option<String> {
     is_folder.then(|| first.to_string_lossy().into_owned())
 }
 
-/// Reads the configuration at `path`, where the files of the folder that `clusters` names may be
-/// written by others than who writes the configuration: what is wrong with one of them costs
-/// nobody else anything. `earlier` are those that were last in force.
+/// Reads the configuration at `path`. Cluster files may be written by others than the gateway's
+/// administrator, so an error in one of them must not hold back anything else. `earlier` are the
+/// cluster files that were last in force.
 #[must_use]
 pub fn load_with_fallback(path: &Path, earlier: &[ClusterFile]) -> ConfigWithFallback {
     let loaded: ConfigWithFallback = load(path).into();
@@ -114,8 +114,7 @@ pub fn load_with_fallback(path: &Path, earlier: &[ClusterFile]) -> ConfigWithFal
     hold_back(parse, earlier).unwrap_or(loaded)
 }
 
-/// Holds back one file after another until what is left has no faults; `None` where that does
-/// not help.
+/// Holds back more and more files until the others have no errors; `None` if errors remain.
 fn hold_back(
     parse: impl Fn(ReadFolder<'_>) -> (Option<Config>, Faults),
     earlier: &[ClusterFile],
@@ -144,7 +143,7 @@ fn hold_back(
         }
         let (files, unreadable) = on_disk.get()?;
         let mut faulty = changed_faulty_files((files, unreadable), &earlier, faults);
-        // Who takes the name of another's cluster is at fault, and not who had it.
+        // If two entries have the same name, the one that newly took it is held back.
         if faulty.iter().any(|file| file.has_new_name) {
             faulty.retain(|file| file.has_new_name);
         }
@@ -158,15 +157,15 @@ fn hold_back(
     }
 }
 
-/// A file of the folder that has changed, or cannot be read, with what is wrong with it.
+/// A cluster file that has changed or cannot be read, and one of its errors.
 struct ChangedFaultyFile {
     path: PathBuf,
     fault: Fault,
-    /// Whether it had another name earlier, or none.
+    /// Whether the cluster had another name or no file earlier.
     has_new_name: bool,
 }
 
-/// Those of `faults` that are in files which are not as they were `earlier`, or cannot be read.
+/// The `faults` in files that differ from their `earlier` version, or that cannot be read.
 fn changed_faulty_files(
     (files, unreadable): (&[ClusterFile], &Faults),
     earlier: &BTreeMap<&Path, &ClusterFile>,
@@ -195,13 +194,13 @@ fn changed_faulty_files(
     faults.into_iter().filter_map(of_changed).collect()
 }
 
-/// Whether the file at `path` is held back, or a folder that it is in, which holds more than can be
-/// read.
+/// Whether the file at `path` is held back, or a folder that contains it and has more files than
+/// the limit.
 fn is_held(path: &Path, held_back: &BTreeMap<PathBuf, Faults>) -> bool {
     path.ancestors().any(|path| held_back.contains_key(path))
 }
 
-/// What is on the disk, with the `earlier` files in place of those that are held back.
+/// The files on the disk, with the `earlier` version of those that are held back.
 fn substituted(
     (files, unreadable): (&[ClusterFile], &Faults),
     held_back: &BTreeMap<PathBuf, Faults>,
@@ -228,7 +227,7 @@ mod tests {
     const CONFIGURATION: &str = "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n\
         server: {address: '127.0.0.1:0', tls: {certificate: s.crt, privateKey: s.key}}\nclusters: clusters.d\n";
 
-    /// A configuration with entries in files of their own, and what was last in force.
+    /// A configuration whose clusters are in a folder, and the files last in force.
     struct Tenants {
         folder: tempfile::TempDir,
         earlier: Vec<ClusterFile>,
@@ -265,7 +264,7 @@ mod tests {
             load_with_fallback(&self.folder.path().join("c.yaml"), &self.earlier)
         }
 
-        /// The clusters that are followed, and the files that are held back.
+        /// The clusters in force, and the files that are held back.
         fn told(&self) -> (Vec<String>, Vec<String>) {
             let loaded = self.load();
             let config = loaded.config.unwrap_or_else(|| panic!("{}", loaded.faults));
@@ -301,7 +300,7 @@ mod tests {
             let east = tenants.load().config.unwrap().clusters.remove(0);
             assert_eq!(east.cache_file, Some(tenants.path("east.saved")), "{faulty}");
         }
-        // Who had the name keeps it, even where both changed.
+        // The file that had the name keeps it, even if both changed.
         tenants.write(
             "east.yaml",
             &entry("east").replace("kubeconfig: e", "kubeconfig: new-e"),
@@ -311,7 +310,7 @@ mod tests {
         let east = tenants.load().config.unwrap().clusters.remove(0);
         assert_eq!(east.kubeconfig, tenants.path("new-east.kubeconfig"));
         tenants.write("west.yaml", &entry("west"));
-        // A new one with faults has no effect.
+        // A new file with errors has no effect.
         tenants.write("east.yaml", &entry("east"));
         tenants.write("aaa.yaml", "name: east\nkubeconfig: k\ncacheFile: east.saved\n");
         assert_eq!(
@@ -343,7 +342,7 @@ mod tests {
             ("kubeconfig: [\nname: east # it\n", vec![], true),
             ("kubeconfig: [\nname: east\nname: west\n", vec![], true),
             ("name: [", vec![], true),
-            // It is not known whose it is.
+            // Whether the name is meant cannot be known.
             (&entry("west"), vec!["west"], false),
         ] {
             tenants.write("east.yaml", faulty);

@@ -1,4 +1,4 @@
-//! `callers[].jwt` and `callers[].webhookToken`: which tokens of an issuer name a caller.
+//! `callers[].jwt` and `callers[].webhookToken`: which signed tokens match an entry of `callers`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,30 +8,30 @@ use jsonwebtoken::Algorithm;
 use super::section::{Section, one_of};
 use portcullis_policy::field::FaultKind;
 
-/// Which tokens name a caller.
+/// Which signed tokens match.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Jwt {
-    /// The claim `iss`, letter by letter.
+    /// The exact claim `iss`.
     pub issuer: String,
-    /// The claim `aud` must hold one of these.
+    /// The audiences, one of which the claim `aud` must contain.
     pub audiences: Vec<String>,
-    /// The file of the issuer's public keys, as an absolute path; `None`, of `webhookToken` alone: those that
-    /// the API server of the cluster publishes.
+    /// The file of the issuer's public keys, as an absolute path. `None`, only for `webhookToken`:
+    /// the keys that the cluster's API server publishes.
     pub jwks: Option<PathBuf>,
-    /// The algorithms a token may be signed with: asymmetric ones alone.
+    /// The algorithms with which a token may be signed, all of them asymmetric.
     pub algorithms: Vec<Algorithm>,
-    /// How far the issuer's clock may be off.
+    /// The tolerated clock difference to the issuer.
     pub leeway: Duration,
-    /// What further claims must be: names of claims and what they must hold.
+    /// Values that further claims must have, by the name of the claim.
     ///
-    /// Names are exact, dots are part of them. A text, number or truth value
-    /// must equal the claim, or be an item of it where it is a list; of a list
-    /// one value must; of a mapping every entry must, within the claim.
+    /// Names are exact, and may contain dots. A string, number or boolean must equal the claim, or
+    /// one of its items if the claim is a list. Of a list of values, one must match. Of a mapping,
+    /// all entries must match those of the claim.
     pub claims: serde_json::Map<String, serde_json::Value>,
 }
 
-/// What `algorithms` may name. HMAC is not among them: a program that can check such a
-/// token can make one.
+/// The supported algorithms. HMAC is excluded, because a program that can verify such tokens can
+/// also make them.
 const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("RS256", Algorithm::RS256),
     ("RS384", Algorithm::RS384),
@@ -44,7 +44,7 @@ const ALGORITHMS: [(&str, Algorithm); 9] = [
     ("EdDSA", Algorithm::EdDSA),
 ];
 
-/// What API servers sign service account tokens with, RSA or ECDSA.
+/// The algorithms with which API servers sign service account tokens.
 fn default_algorithms() -> Vec<Algorithm> {
     vec![Algorithm::RS256, Algorithm::ES256]
 }
@@ -66,7 +66,7 @@ pub(crate) fn jwt(entry: &Section<'_>) -> Option<Jwt> {
     })
 }
 
-/// What `jwt` and `webhookToken` have in common.
+/// Reads the fields that `jwt` and `webhookToken` have in common.
 fn tokens_of_issuer(section: &Section<'_>) -> Option<Jwt> {
     let issuer = section.required_text("issuer", "the claim `iss` of the tokens");
     let audiences = section.strings("audiences");
@@ -86,7 +86,8 @@ fn tokens_of_issuer(section: &Section<'_>) -> Option<Jwt> {
     })
 }
 
-/// The tokens of API servers, which stand alone in their entry: they say themselves which calls they are for.
+/// Reads `webhookToken`. Its audiences must be URLs of webhooks, because each token is for the
+/// calls of one webhook.
 pub(crate) fn webhook_token(entry: &Section<'_>) -> Option<Jwt> {
     let fields = ["issuer", "audiences", "jwks", "algorithms", "leeway"];
     let section = entry.optional("webhookToken", &fields)?;
@@ -106,7 +107,7 @@ pub(crate) fn webhook_token(entry: &Section<'_>) -> Option<Jwt> {
     })
 }
 
-/// The path of the URL of a webhook, if it is one of this gateway's.
+/// The path of the URL of a webhook, if it is an admission endpoint of this gateway.
 pub(crate) fn path_of_audience(audience: &str) -> Option<&str> {
     let rest = audience.strip_prefix("https://")?;
     let (host, path) = rest.split_at_checked(rest.find('/')?)?;
@@ -133,7 +134,7 @@ fn algorithms(section: &Section<'_>) -> Vec<Algorithm> {
     }
 }
 
-/// More than some minutes is a mistake, and would keep expired tokens alive.
+/// A longer leeway is a mistake, because it keeps expired tokens valid.
 const MAX_LEEWAY: Duration = Duration::from_secs(600);
 
 fn leeway(section: &Section<'_>) -> Duration {
@@ -171,8 +172,8 @@ fn claims(section: &Section<'_>) -> serde_json::Map<String, serde_json::Value> {
     }
 }
 
-/// Whether `value` is empty, or holds something empty: it would be met by every
-/// token or by none, and either is not what was meant.
+/// Whether `value` is empty or contains an empty value: it would match every token or none, and
+/// neither can be intended.
 fn proves_nothing(value: &serde_json::Value) -> bool {
     match value {
         serde_json::Value::Null => true,

@@ -1,13 +1,14 @@
-//! The users of a kubeconfig, as the credentials of callers: certificates, tokens and passwords.
+//! Reads the users of a kubeconfig, whose credentials callers present: certificates, tokens and
+//! passwords.
 //!
-//! Reads what client-go reads (`tools/clientcmd/api/v1`): unknown fields are ignored,
-//! relative paths start at the file's folder, `client-certificate-data` takes precedence
-//! over `client-certificate`, and empty text counts as absent. The private keys of
-//! callers are not read, so a copy of the file without them is enough. What a client
-//! needs is in [`client`].
+//! The rules are those of client-go (`tools/clientcmd/api/v1`): unknown fields are ignored,
+//! relative paths are resolved against the file's folder, `client-certificate-data` takes
+//! precedence over `client-certificate`, and empty strings count as absent. The private keys of
+//! callers are not read, so a copy of the file without them suffices. [`client`] reads what a
+//! client needs.
 //!
-//! Credentials from another program (`exec`, `auth-provider`) are faults: they are not
-//! known in advance, and no program is started here.
+//! Credentials from another program (`exec`, `auth-provider`) are errors: they are not known in
+//! advance, and no program is started here.
 
 pub mod client;
 
@@ -24,33 +25,33 @@ use super::section::{ReadContext, Section};
 use portcullis_policy::document;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
-/// What a kubeconfig says of who calls.
+/// The content of a kubeconfig that callers use.
 #[derive(Debug, Default)]
 pub struct Kubeconfig {
-    /// Its users, in the order written.
+    /// The users, in the order of the file.
     pub users: Vec<User>,
-    /// The servers that its holder calls and that can be read.
+    /// The servers that a caller with this kubeconfig calls, without those that cannot be read.
     pub clusters: Vec<Cluster>,
-    /// Every file that was read or should have been: the kubeconfig, certificates, tokens.
+    /// Every file that was read, or could not be read: the kubeconfig, certificates, tokens.
     pub files: Vec<PathBuf>,
 }
 
-/// A server.
+/// A server that is called.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cluster {
-    /// Where it stands.
+    /// The place of the entry.
     pub place: Place,
-    /// `server`: a URL of the scheme https.
+    /// `server`, a URL. For [`client`], the scheme is https.
     pub server: String,
     /// `tls-server-name`.
     pub server_name: Option<String>,
-    /// PEM: whom it must be signed by; `None`: by whom the system trusts.
+    /// The certificate authorities that are trusted, as PEM; `None`: those that the system trusts.
     pub authorities: Option<Vec<u8>>,
 }
 
-/// Reads the kubeconfig at `path`, an absolute path, with the files that it names.
+/// Reads the kubeconfig at `path`, an absolute path, and the files that it names.
 ///
-/// What is returned is complete only where there is no error among the faults.
+/// The result is only complete if there is no error.
 #[must_use]
 pub fn read(files: &dyn Files, path: &Path) -> (Kubeconfig, Faults) {
     let mut kubeconfig = Kubeconfig {
@@ -63,7 +64,7 @@ pub fn read(files: &dyn Files, path: &Path) -> (Kubeconfig, Faults) {
     (kubeconfig, faults)
 }
 
-/// Has `act` read the one document of the file at `path`.
+/// Parses the file at `path`, and passes its only document to `act`.
 fn open(files: &dyn Files, path: &Path, act: impl FnOnce(&Section<'_>)) -> Faults {
     let mut faults = Faults::new();
     let fault = |kind, message: String| {
@@ -126,8 +127,8 @@ fn config(files: &dyn Files, root: &Section<'_>, kubeconfig: &mut Kubeconfig) {
     }
 }
 
-/// A server that the holder calls. That its authority cannot be read here is no fault: it
-/// is the holder's to read.
+/// A server that callers call. It is not an error if the certificate authority cannot be read here,
+/// because only the callers need it.
 fn called(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<Cluster> {
     let server = section.text_if_any("server")?.to_owned();
     let data = section.text_if_any("certificate-authority-data");
@@ -149,7 +150,7 @@ fn called(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> 
     })
 }
 
-/// The items of `list`, each a name and what `field` holds. A name twice is a fault.
+/// The items of `list`: the name, and the mapping in `field`. Duplicate names are errors.
 fn named<'r>(root: &Section<'r>, list: &str, field: &str) -> Vec<(&'r str, Section<'r>)> {
     let mut names = BTreeSet::new();
     let mut found = Vec::new();
@@ -166,33 +167,31 @@ fn named<'r>(root: &Section<'r>, list: &str, field: &str) -> Vec<(&'r str, Secti
 
 const UNKNOWABLE: &str = "its credential is not known in advance: use a certificate, token or password";
 
-/// One user and the credentials that it can show.
+/// A user and its credentials.
 #[derive(Debug)]
 pub struct User {
-    /// Its name within the file.
+    /// The name within the file.
     pub name: String,
-    /// Where it stands.
+    /// The place of the entry.
     pub place: Place,
-    /// PEM: the certificate, and then its intermediates.
+    /// The certificate, followed by its intermediates, as PEM.
     pub certificate: Option<Vec<u8>>,
-    /// `token`. client-go sends it where it cannot read the `tokenFile`.
+    /// `token`. client-go sends it if it cannot read the `tokenFile`.
     pub token: Option<Secret>,
-    /// What the `tokenFile` holds, without the white space around it.
+    /// The content of the `tokenFile` without surrounding white space.
     pub file_token: Option<Secret>,
     /// `username` and `password`.
     pub basic: Option<Basic>,
 }
 
-/// A name and its password.
+/// The user name and password of HTTP basic authentication.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Basic {
-    /// The name.
     pub username: String,
-    /// The password.
     pub password: Secret,
 }
 
-/// `refusal`: what is wrong with credentials that another program makes.
+/// Reads a user. `refusal` is the error message for credentials that another program makes.
 pub(crate) fn user(
     files: &dyn Files,
     name: &str,
@@ -233,7 +232,8 @@ fn certificate(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>
     )
 }
 
-/// What is in `data`, in base64, or else in the file that `file` names.
+/// The content of the field `data`, in base64, or otherwise of the file that the field `file`
+/// names.
 pub(crate) fn data_or_file(
     files: &dyn Files,
     section: &Section<'_>,
@@ -260,7 +260,7 @@ pub(crate) fn data_or_file(
         .ok()
 }
 
-/// What client-go sends from the file: the text without the white space around it.
+/// The token that client-go sends: the content of the file without surrounding white space.
 fn file_token(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<Secret> {
     const FILE: &str = "tokenFile";
     let path = section.path_if_any(FILE)?;
@@ -305,21 +305,20 @@ fn basic(section: &Section<'_>) -> Option<Basic> {
     })
 }
 
-/// A token or password. It prints as `[redacted]`, compares in a time that
-/// depends on the lengths alone, and is wiped from memory when dropped.
+/// A token or password. It is printed as `[redacted]`, compared in a time that depends on the
+/// lengths alone, and wiped from memory when dropped.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 // === impl Secret ===
 
 impl Secret {
-    /// Keeps `secret`.
     #[must_use]
     pub fn new(secret: impl Into<Vec<u8>>) -> Self {
         Self(Zeroizing::new(secret.into()))
     }
 
-    /// The secret itself. The caller must not write it anywhere.
+    /// The secret itself, which must not be written anywhere.
     #[must_use]
     pub fn reveal(&self) -> &[u8] {
         &self.0

@@ -1,9 +1,10 @@
-//! `limits`: in-flight limits and body size, by default in proportion to the memory that this process may
-//! use; and how many file descriptors are for what.
+//! `limits`: the maximum number and size of concurrent requests, and the memory for watched
+//! objects, which by default depends on the memory that this process may use. Also how file
+//! descriptors are divided.
 //!
-//! Connections are accepted as long as there are descriptors, and calls to webhooks and other
-//! authorizers take one each, and so do connections to API servers that are watched.
-//! Each has a part of its own, so that neither leaves the other, probes and files without.
+//! Accepted connections, calls to webhooks and other authorizers, and connections to watched API
+//! servers each take a file descriptor. Each of these uses has its own share of the descriptors, so
+//! that none can take those of the others, or those for probes and files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,28 +15,30 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::section::Section;
 use portcullis_policy::field::FaultKind;
 
-/// Bounds. Those of requests are each for authorization and for admission separately.
+/// The limits of resources. Authorization and admission each have the limits for requests
+/// separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest body of one request, in bytes.
+    /// The maximum size of a request body, in bytes.
     pub body_bytes: usize,
-    /// Requests at once.
+    /// The maximum number of concurrent requests.
     pub in_flight: usize,
-    /// Bytes of the bodies of all requests at once; no less than `body_bytes`.
+    /// The maximum size of the bodies of all concurrent requests together, in bytes; at least
+    /// `body_bytes`.
     pub in_flight_bytes: usize,
-    /// Bytes of memory for the objects of all watched clusters; `None`: half of what the process
-    /// may use.
+    /// The memory for the objects of all watched clusters, in bytes; `None`: half of the memory
+    /// that the process may use.
     pub watched_bytes: Option<usize>,
 }
 
-/// The memory of a process of which nothing tells how much it may use.
+/// The memory that a process is assumed to have if its limits are unknown, in bytes.
 pub(crate) const LEAST_MEMORY: usize = 1 << 30;
 
-/// Where control groups are.
+/// Where the file system of control groups is mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// The least that a control group of the process allows, of version 1 or 2, and no more than the
-/// machine has; `None` where nothing tells.
+/// The memory that this process may use, in bytes: the least limit of its control groups (version 1
+/// or 2), and no more than the machine has; `None` if it is unknown.
 pub(crate) fn memory_of_process() -> Option<usize> {
     let read = |path: &Path| fs::read_to_string(path).ok();
     least(&read)
@@ -48,9 +51,9 @@ fn least(read: &impl Fn(&Path) -> Option<String>) -> Option<usize> {
     limits.chain(of_machine(read)).min()
 }
 
-/// The files with the limits of a line such as `0::/a/b` (version 2) or `7:memory:/a/b`, and of
-/// the groups around it. Within a container the path may be that of the host, and the container's
-/// own group the root.
+/// The files with the limits of the control group in a line of `/proc/self/cgroup`, such as
+/// `0::/a/b` (version 2) or `7:memory:/a/b`, and of its ancestors. In a container, the path may be
+/// the one on the host, while the container's own group is mounted as the root.
 fn limits_of(line: &str) -> Vec<PathBuf> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
@@ -75,54 +78,54 @@ fn of_machine(read: &impl Fn(&Path) -> Option<String>) -> Option<usize> {
     kilobytes.checked_mul(1 << 10)
 }
 
-/// Kept for probes, files and logs.
+/// Descriptors for probes, files and logs.
 const RESERVED: usize = 256;
 
-/// The most calls at once, however many descriptors there are: each may take 200 KiB.
+/// The maximum number of concurrent calls, each of which may take 200 KiB.
 const MAX_CALLS: usize = 1024;
 
-/// The most idle connections to webhooks, of which each may hold 150 KiB.
+/// The maximum number of idle connections to webhooks, each of which may take 150 KiB.
 const MAX_IDLE_CALLS: usize = 512;
 
-/// The most connections to API servers.
+/// The maximum number of connections to watched API servers.
 const MAX_WATCHES: usize = 16_384;
 
-/// How the descriptors of a process are divided.
+/// How the file descriptors of a process are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Descriptors {
-    /// For connections of callers and browsers.
+    /// Connections from callers and browsers.
     pub(crate) accepted: usize,
-    /// For calls to webhooks and other authorizers.
+    /// Calls to webhooks and other authorizers.
     calls: usize,
-    /// For connections to webhooks that nobody uses.
+    /// Idle connections to webhooks.
     pub(crate) idle_calls: usize,
-    /// For connections to API servers that are watched.
+    /// Connections to watched API servers.
     pub(crate) watches: usize,
 }
 
 impl Descriptors {
-    /// Those of this process, whose soft limit is raised to the hard one.
+    /// The descriptors of this process, whose soft limit is raised to the hard limit.
     pub(crate) fn of_process() -> Self {
         static DESCRIPTORS: LazyLock<Descriptors> = LazyLock::new(|| Descriptors::within(raise_limit()));
         *DESCRIPTORS
     }
 
-    /// Of the calls, those that admission waits for.
+    /// The calls to webhooks whose responses admission waits for.
     pub(crate) const fn admission_calls(self) -> usize {
         self.calls / 8 * 5
     }
 
-    /// Those to webhooks in shadow.
+    /// The calls to shadow webhooks.
     pub(crate) const fn shadow_calls(self) -> usize {
         self.calls / 8
     }
 
-    /// Those to other authorizers.
+    /// The calls to other authorizers.
     pub(crate) const fn authorizer_calls(self) -> usize {
         self.calls / 4
     }
 
-    /// Of a small limit, a quarter is for what is accepted.
+    /// Divides `limit` descriptors. If there are few, a quarter is for accepted connections.
     fn within(limit: Option<u64>) -> Self {
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let eighth = |most: usize| (limit / 8).min(most);
@@ -155,15 +158,16 @@ fn raise_limit() -> Option<u64> {
 // === impl Limits ===
 
 impl Limits {
-    /// Bytes of what is made of all bodies at once, such as their indexes: as many as of the
-    /// bodies, and enough for what an API server's objects become of the largest.
+    /// The memory for data that is derived from the bodies of all concurrent requests, such as
+    /// their indexes, in bytes: as much as for the bodies, and enough for the objects in the
+    /// largest body.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.in_flight_bytes.max(4 * self.body_bytes)
     }
 }
 
-/// 1 MiB of selectors in a URL becomes a review of over 20 MB.
+/// A request with 1 MiB of selectors in its URL becomes a review of over 20 MB.
 const fn default_body_bytes() -> usize {
     32 * 1024 * 1024
 }
@@ -176,7 +180,7 @@ const fn default_in_flight_bytes() -> usize {
     256 * 1024 * 1024
 }
 
-/// The least memory for watched objects.
+/// The minimum of `watchedBytes`.
 const MIN_WATCHED_BYTES: u64 = 16 << 20;
 
 pub(crate) fn limits(root: &Section<'_>) -> Limits {

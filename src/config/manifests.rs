@@ -11,68 +11,71 @@ use super::files::{FileScope, with_ending};
 use super::section::{ListItem, Section};
 use portcullis_policy::field::{FaultKind, unsupported_value};
 
-/// A file or folder of Kubernetes objects, or a bundle of them.
+/// A file or folder of manifests, or a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ManifestPath {
-    /// Absolute; of a bundle, the file in which the last good one is kept.
+    /// The absolute path; for a bundle, the file in which the last good bundle is kept.
     pub path: PathBuf,
-    /// The cluster whose requests alone these objects hold for; `None`: every cluster.
+    /// The only cluster to whose requests these objects apply; `None`: all clusters.
     pub cluster: Option<String>,
-    /// The bundle that is kept at `path`, if it is one.
+    /// The source of the bundle that is kept at `path`, if it is a bundle.
     pub bundle: Option<Arc<BundleSource>>,
 }
 
 /// A signed bundle of manifests in an OCI registry, and how it is pulled.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BundleSource {
-    /// What the bundle must call itself.
+    /// The name that the bundle itself must have.
     pub name: String,
-    /// The lowest sequence that is taken, whatever is kept.
+    /// The lowest sequence number that is accepted, even if no bundle is kept.
     pub min_sequence: u64,
-    /// Where it is.
+    /// The reference of the bundle in the registry.
     pub reference: BundleReference,
-    /// The public keys, in PEM, of which one must have signed it.
+    /// The file of public keys, as PEM, one of which must have signed the bundle.
     pub key: PathBuf,
     /// The time from one pull to the next.
     pub poll_interval: Duration,
-    /// Who may have signed the certificates of registry and token server; `None`: whom the system trusts.
+    /// The file of certificate authorities for the registry and its token server; `None`: those
+    /// that the system trusts.
     pub ca_bundle: Option<PathBuf>,
-    /// The `config.json` of docker with credentials for the registry, if it needs any.
+    /// The docker `config.json` with credentials for the registry, if it needs any.
     pub credentials: Option<PathBuf>,
 }
 
 /// A reference to a manifest in a registry: `registry/repository:tag` or `registry/repository@digest`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BundleReference {
-    /// The host, with a port where it is not 443.
+    /// The host, and the port unless it is 443.
     pub registry: String,
     /// The path of the repository.
     pub repository: String,
-    /// The tag, or the digest, which begins with `sha256:`.
+    /// The tag, or a digest that begins with `sha256:`.
     pub version: String,
 }
 
-/// The name of the file in `cache` with the last good bundle.
+/// The file name of the last good bundle in the folder `cache`.
 pub const KEPT_BUNDLE: &str = "bundle";
 
-/// When files are read again, besides watching them and SIGHUP.
+/// When files are read again, apart from file notifications and SIGHUP, and which changes are held
+/// back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reload {
-    /// The time from one look to the next.
+    /// The interval between checks for changes.
     pub poll_interval: Duration,
-    /// Where the configuration and manifests that were last in force are kept, for a start beside
-    /// faulty ones; `None` for nowhere.
+    /// The folder that keeps the configuration and manifests last in force, so that a restart can
+    /// use them if the present ones have errors; `None`: they are not kept.
     pub last_good: Option<PathBuf>,
-    /// How many Denies, validating policies and webhooks one change of the files may take away; `None`: any.
+    /// How many Denies, validating policies and webhooks one reload may remove; `None`: any number.
     pub max_removed: Option<usize>,
-    /// Whether objects that lock out are held back (`refuse: [lockOut]`), until they are confirmed.
+    /// Whether objects that would lock out users are held back until they are confirmed
+    /// (`refuse: [lockOut]`).
     pub refuses_lock_outs: bool,
 }
 
-/// What `refuse` may name.
+/// The only value of `refuse`.
 const LOCK_OUT: &str = "lockOut";
 
-/// As often as the API server checks its own files.
+/// The interval at which the API server checks its own files.
 const fn default_poll_interval() -> Duration {
     Duration::from_secs(60)
 }
@@ -103,7 +106,7 @@ pub(crate) fn reload(root: &Section<'_>) -> Reload {
 // === impl ManifestPath ===
 
 impl ManifestPath {
-    /// The same bundle where it is put until it is known whether it may be kept.
+    /// The path at which a pulled bundle is stored until it has been verified.
     #[must_use]
     pub fn candidate(&self) -> Self {
         Self {
@@ -112,8 +115,8 @@ impl ManifestPath {
         }
     }
 
-    /// Where the files may be that it leads to. What holds for one cluster alone may be written by
-    /// its administrators: it stays below the folder. Asks the file system what is there.
+    /// Which files the entry may use. Files for a single cluster may be written by its
+    /// administrators, so links must not lead out of the folder. Accesses the file system.
     #[must_use]
     pub fn scope(&self) -> FileScope {
         match (&self.cluster, self.path.parent()) {
@@ -128,7 +131,7 @@ pub(crate) fn manifests(root: &Section<'_>) -> Vec<ManifestPath> {
     let (mut manifests, mut known) = (Vec::new(), HashSet::new());
     for item in root.items("manifests") {
         let Some(manifest) = manifest(&item) else { continue };
-        // Two bundles would take turns in one file, or in one series of metrics.
+        // Otherwise two bundles would overwrite each other's file or metrics.
         let is_taken = |other: &ManifestPath| match (&manifest.bundle, &other.bundle) {
             (Some(own), Some(others)) => other.path == manifest.path || own.name == others.name,
             _ => false,
@@ -192,7 +195,7 @@ const BUNDLE_FIELDS: [&str; 8] = [
 const CACHE: &str =
     "a folder of its own, in which the last good bundle is kept for a start without the registry";
 
-/// More often is an attack on the registry.
+/// Polling more often would overload the registry.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 fn bundle_source(oci: &Section<'_>) -> Option<BundleSource> {
@@ -224,19 +227,19 @@ fn bundle_source(oci: &Section<'_>) -> Option<BundleSource> {
     })
 }
 
-/// As the distribution specification has it.
+/// The limits of the OCI distribution specification.
 const MAX_REPOSITORY_BYTES: usize = 255;
 const MAX_TAG_BYTES: usize = 128;
 
 // === impl BundleReference ===
 
 impl BundleReference {
-    /// Reads `registry/repository:tag` or `registry/repository@sha256:…`. Unlike docker, no registry and
-    /// no tag is meant where none is named.
+    /// Parses `registry/repository:tag` or `registry/repository@sha256:…`. Unlike for docker, there
+    /// is no default registry or tag.
     ///
     /// # Errors
     ///
-    /// What is wrong with it.
+    /// Why `text` is not a reference.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let (registry, rest) = text.split_once('/').ok_or("names no registry")?;
         let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);

@@ -1,4 +1,5 @@
-//! `recording`: whole reviews, kept for `portcullis replay`; `usage`: how often what was asked.
+//! `recording`: whole reviews, recorded for `portcullis replay`; `usage`: hourly counts of
+//! decisions.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,75 +8,75 @@ use super::manifests::ManifestPath;
 use super::section::Section;
 use portcullis_policy::field::FaultKind;
 
-/// Where whole reviews are written, how long they are kept, and what is removed from them.
+/// Where whole reviews are recorded, for how long, and what is removed from them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordingSettings {
-    /// The files.
+    /// The folder of the files, and its limits.
     pub files: FolderBounds,
-    /// What form they have.
+    /// The format of the files.
     pub format: FileFormat,
-    /// What is removed besides what always is.
+    /// What is removed in addition to what is always removed.
     pub redact: Vec<Redact>,
 }
 
-/// The form of files that are written.
+/// The format of written files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FileFormat {
-    /// Lines of JSON.
+    /// One JSON object per line.
     #[default]
     Json,
-    /// Columns, by cluster, date and hour.
+    /// Parquet, in folders by cluster, date and hour.
     Parquet,
 }
 
-/// A folder of files that are written one after the other, and how much of them is kept.
+/// A folder to which files are written one after the other, and its limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderBounds {
     /// The folder, as an absolute path.
     pub folder: PathBuf,
-    /// How many bytes all files of the folder may take.
+    /// The maximum size of all files in the folder, in bytes.
     pub max_bytes: u64,
-    /// How old what is in them may become.
+    /// The maximum age of the content.
     pub max_age: Duration,
 }
 
-/// What is removed from the objects of a resource: `resource[.group][/subresource][:.path]`.
+/// What is removed from objects of a resource: `resource[.group][/subresource][:.path]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redact {
     /// The resource.
     pub resource: String,
-    /// Its API group; empty for the core group.
+    /// The API group of the resource; empty for the core group.
     pub group: String,
-    /// Its subresource; `None` for the resource and all of them.
+    /// The subresource; `None` for the resource itself and all its subresources.
     pub subresource: Option<String>,
-    /// What of `object` and `oldObject`; empty for all of them, and of `options`.
+    /// The part of `object` and `oldObject` to remove; if empty, both and `options` are removed.
     pub path: Vec<PathStep>,
 }
 
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathStep {
-    /// The field or key of this name; of a list, of each item.
+    /// The field or key of this name; in a list, that of every item.
     Key(String),
-    /// `[*]`: every item or value.
+    /// `[*]`: every item of a list, or value of a mapping.
     Each,
 }
 
-/// What the bounds of a folder are where nothing is said, and what they may be.
+/// The default and the minimum values of [`FolderBounds`].
 struct BoundLimits {
     default_age: Duration,
     least_age: Duration,
     least_bytes: u64,
 }
 
-/// Some hundred reviews.
+/// The least size is enough for some hundred reviews.
 const RECORDING_LIMITS: BoundLimits = BoundLimits {
     default_age: Duration::from_secs(24 * 3600),
     least_age: Duration::from_secs(60),
     least_bytes: 1 << 20,
 };
 
-/// Of usage, an hour may take an eighth, and a user a part of that.
+/// Counts of one hour may take an eighth of the size, and those of one user a part of that.
 const USAGE_LIMITS: BoundLimits = BoundLimits {
     default_age: Duration::from_secs(90 * 24 * 3600),
     least_age: Duration::from_secs(3600),
@@ -100,18 +101,19 @@ pub(crate) fn usage(root: &Section<'_>, manifests: &[ManifestPath]) -> Option<Fo
     folder_bounds(&section, manifests, &USAGE_LIMITS)
 }
 
-/// `decisionLog` with `format: parquet`: where decisions are written, and how long they are kept.
+/// `decisionLog` with `format: parquet`: where decisions are written, and for how long they are
+/// kept.
 pub(crate) fn decision_files(section: &Section<'_>, manifests: &[ManifestPath]) -> Option<FolderBounds> {
     folder_bounds(section, manifests, &USAGE_LIMITS)
 }
 
-/// `format`, lines of JSON by default.
+/// `format`, by default JSON.
 pub(crate) fn file_format(section: &Section<'_>) -> FileFormat {
     let formats = [("json", FileFormat::Json), ("parquet", FileFormat::Parquet)];
     section.choice("format", &formats).unwrap_or_default()
 }
 
-/// `folder`, which is no folder of manifests.
+/// The path in `folder`, which must not overlap with manifests.
 pub(crate) fn own_folder(section: &Section<'_>, manifests: &[ManifestPath]) -> Option<PathBuf> {
     let folder = section.required_path("folder", "a folder for the files")?;
     let overlaps =
@@ -189,13 +191,13 @@ impl Redact {
     }
 }
 
-/// Whether it is a label of a DNS name.
+/// Whether `text` is a DNS label.
 fn is_name(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     !text.is_empty() && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// `.a.b`, `['a']`, `["a"]`, `[*]`.
+/// Parses a path of `.a.b`, `['a']`, `["a"]` and `[*]`.
 fn steps(path: &str) -> Result<Vec<PathStep>, &'static str> {
     let (mut steps, mut rest) = (Vec::new(), path);
     while !rest.is_empty() {

@@ -7,46 +7,47 @@ use std::time::Duration;
 use super::section::Section;
 use portcullis_policy::field::FaultKind;
 
-/// The listener that the API server calls.
+/// The listener for reviews.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Where it listens; port 0 lets the system choose.
+    /// The address to listen on. With port 0 the system chooses a port.
     pub address: SocketAddr,
-    /// Its certificate, and whose clients' certificates it believes.
+    /// The certificate, and the authorities of client certificates.
     pub tls: Tls,
-    /// How long SIGTERM waits, at most, for requests in flight.
+    /// The maximum time for which a shutdown waits for requests in flight.
     pub shutdown_timeout: Duration,
-    /// How many connections there may be.
+    /// The limits of connections.
     pub connections: ConnectionLimits,
 }
 
-/// How many connections there may be, and how long one may take to prove whose it is.
+/// The maximum number of connections, and the deadline for authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// All at once. At this many the oldest without proof makes way for a new
-    /// one, never one with proof.
+    /// The maximum number of connections. When it is reached, a new connection replaces the oldest
+    /// unauthenticated one, never an authenticated one.
     pub max: usize,
-    /// Those without proof from one address.
+    /// The maximum number of unauthenticated connections from one address.
     pub per_address: usize,
-    /// How long one may stay without proof.
+    /// How long a connection may stay unauthenticated.
     pub authentication_timeout: Duration,
 }
 
-/// Certificates of a listener, as absolute paths.
+/// The certificate files of a listener, as absolute paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// PEM: the server's certificate and then its intermediates.
+    /// The server's certificate, followed by its intermediates, as PEM.
     pub certificate: PathBuf,
-    /// PEM: the key of that certificate.
+    /// The private key of the certificate, as PEM.
     pub private_key: PathBuf,
-    /// PEM: the authorities of client certificates. Without them no client is asked for one.
+    /// The authorities of client certificates, as PEM; `None`: clients are not asked for a
+    /// certificate.
     pub client_ca: Option<PathBuf>,
 }
 
-/// The listener of probes and metrics: plain HTTP.
+/// The listener for probes and metrics, without TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
-    /// Where it listens; port 0 lets the system choose.
+    /// The address to listen on. With port 0 the system chooses a port.
     pub address: SocketAddr,
 }
 
@@ -58,7 +59,7 @@ const fn default_admin_address() -> SocketAddr {
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090)
 }
 
-/// Less than the 30 s that Kubernetes gives a pod to end.
+/// Less than the 30 s in which Kubernetes lets a pod terminate.
 const fn default_shutdown_timeout() -> Duration {
     Duration::from_secs(25)
 }

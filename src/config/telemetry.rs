@@ -1,5 +1,5 @@
-//! `decisionLog`: where each decision is written; `tracing`: which requests are traced, and where their
-//! spans and the lines of decisions are sent.
+//! `decisionLog`: where decisions are logged; `tracing`: which requests are traced, and the
+//! collector to which spans and log records are sent.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,37 +9,37 @@ use super::recording::{FileFormat, FolderBounds, decision_files, file_format, ow
 use super::section::Section;
 use portcullis_policy::field::FaultKind;
 
-/// The log of decisions, one JSON object a line.
+/// The decision log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecisionLog {
-    /// Where it goes.
+    /// Where it is written.
     pub path: LogPath,
-    /// What it says of decisions that nothing came to.
+    /// What is logged for requests without opinion.
     pub trace: LogTrace,
 }
 
-/// What the log of decisions says besides the decision.
+/// What the decision log contains besides the decisions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogTrace {
-    /// Nothing.
+    /// Nothing else.
     #[default]
     None,
-    /// Without opinion, the rules that came nearest.
+    /// For requests without opinion, the rules that nearly matched.
     NearMisses,
 }
 
-/// Where a log goes.
+/// Where the decision log is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogPath {
     /// `-`: standard output.
     Stdout,
-    /// A file, as an absolute path; lines are appended.
+    /// A file, as an absolute path, to which one JSON object per line is appended.
     File(PathBuf),
-    /// `format: parquet`: a folder of files by cluster, date and hour.
+    /// `format: parquet`: files in folders by cluster, date and hour.
     Parquet(FolderBounds),
 }
 
-/// What only files of columns have.
+/// The fields that are only allowed with `format: parquet`.
 const OF_PARQUET: [&str; 3] = ["folder", "maxBytes", "maxAge"];
 
 pub(crate) fn decision_log(root: &Section<'_>, manifests: &[ManifestPath]) -> Option<DecisionLog> {
@@ -79,7 +79,7 @@ fn log_folder(section: &Section<'_>, manifests: &[ManifestPath]) -> Option<LogPa
 // === impl DecisionLog ===
 
 impl DecisionLog {
-    /// Where columns are written.
+    /// The folder of Parquet files, with that format.
     #[must_use]
     pub const fn folder(&self) -> Option<&FolderBounds> {
         match &self.path {
@@ -89,16 +89,16 @@ impl DecisionLog {
     }
 }
 
-/// Where spans are sent, and of how many requests.
+/// Which requests are traced, and the collector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tracing {
-    /// The collector: `http://host:port`, for OTLP over gRPC.
+    /// The collector, which receives OTLP over gRPC: `http://host:port`.
     pub endpoint: Arc<str>,
-    /// The share of requests that are traced if the caller says nothing of it, from 0 to 1.
+    /// The fraction of requests that are traced if the caller does not decide that, from 0 to 1.
     pub sample_ratio: f64,
-    /// Whether each decision is sent as a log record too.
+    /// Whether decisions are also sent as log records.
     pub logs: bool,
-    /// Where log records wait for the collector; `None` for in memory.
+    /// Where log records wait for the collector; `None`: in memory.
     pub spool: Option<SpoolBounds>,
 }
 
@@ -107,13 +107,13 @@ pub struct Tracing {
 pub struct SpoolBounds {
     /// The folder, as an absolute path.
     pub folder: PathBuf,
-    /// How many bytes its files may take.
+    /// The maximum size of its files, in bytes.
     pub max_bytes: u64,
 }
 
 const DEFAULT_SPOOL_BYTES: u64 = 256 << 20;
 
-/// A few of the largest files that are written there.
+/// A few times the size of the largest file.
 const MIN_SPOOL_BYTES: u64 = 32 << 20;
 
 const fn default_sample_ratio() -> f64 {

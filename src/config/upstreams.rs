@@ -14,47 +14,48 @@ use portcullis_policy::field::{FaultKind, Place};
 /// How webhooks behind the gateway are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstreams {
-    /// Of webhooks in files, and of those that are watched in the cluster `default`.
+    /// For webhooks in files, and for those that are watched in the cluster `default`.
     pub access: UpstreamAccess,
-    /// The largest reply, in bytes.
+    /// The maximum size of a response, in bytes.
     pub reply_bytes: usize,
-    /// Calls at once, for each webhook.
+    /// The maximum number of concurrent calls of each webhook.
     pub in_flight: usize,
-    /// When a webhook that cannot be reached is not called for a while; `None`: always called.
+    /// When the circuit breaker of a webhook opens; `None`: never.
     pub breaker: Option<BreakerLimits>,
-    /// Webhooks that decide nothing, by name or as `configuration/name`.
+    /// Webhooks whose responses have no effect, by name or as `configuration/name`.
     pub shadow: BTreeSet<String>,
-    /// Whether HTTP/2 is offered to webhooks besides HTTP/1.1.
+    /// Whether HTTP/2 is offered to webhooks in addition to HTTP/1.1.
     pub is_http2: bool,
 }
 
-/// Where webhooks are, and what is shown to them.
+/// The addresses, authorities and credentials with which webhooks are called.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UpstreamAccess {
-    /// Where the section stands, for faults of what it refers to.
+    /// The place of the section, for errors of the files that it names.
     pub place: Place,
-    /// Where the files may be that it names.
+    /// Where the files that the section names may be.
     pub scope: FileScope,
-    /// Credentials, users named by host; an absolute path.
+    /// The kubeconfig with credentials, whose users are named after hosts, as an absolute path.
     pub kubeconfig: Option<PathBuf>,
-    /// PEM: authorities trusted besides each webhook's own; an absolute path.
+    /// The file of further trusted authorities, besides each webhook's own, as PEM; an absolute
+    /// path.
     pub ca_bundle: Option<PathBuf>,
-    /// Where each `host:port`, in lower case, is.
+    /// The addresses to dial for a `host:port`, in lower case.
     pub addresses: BTreeMap<String, SocketAddr>,
-    /// Networks that may be dialled; `None`: any, but those that only a name of them allows.
+    /// The networks that may be dialled; `None`: any, except those that must be listed explicitly.
     pub allowed_addresses: Option<Vec<IpNet>>,
 }
 
-/// When a webhook that cannot be reached is not called for a while.
+/// When the circuit breaker of a webhook opens, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BreakerLimits {
-    /// After how many failures in a row.
+    /// The number of consecutive calls that could not reach the webhook.
     pub failures: usize,
-    /// For how long, until one call tries again.
+    /// How long the webhook is not called, until one call tries again.
     pub open_for: Duration,
 }
 
-/// A validated reply carries a patch of an object of 3 MiB at most, in base64.
+/// Enough for a patch of an object of 3 MiB, in base64.
 const fn default_reply_bytes() -> usize {
     16 * 1024 * 1024
 }
@@ -100,10 +101,10 @@ pub(crate) fn upstreams(root: &Section<'_>) -> Upstreams {
     }
 }
 
-/// The fields of an entry of `clusters` that has `upstreams` of its own.
+/// The fields of `upstreams` in an entry of `clusters`.
 pub(crate) const ACCESS_FIELDS: [&str; 4] = ["kubeconfig", "caBundle", "addresses", "allowedAddresses"];
 
-/// Where webhooks are, and what is shown to them, as `section` says.
+/// Reads [`ACCESS_FIELDS`] of `section`.
 pub(crate) fn access(section: &Section<'_>) -> UpstreamAccess {
     UpstreamAccess {
         place: section.here(),
@@ -158,7 +159,7 @@ fn allowed_addresses(section: &Section<'_>) -> Option<Vec<IpNet>> {
     Some(items.iter().filter_map(network).collect())
 }
 
-/// A network, or an address alone.
+/// Parses a network, or a single address.
 fn network(item: &ListItem<'_>) -> Option<IpNet> {
     let text = item.text()?;
     let alone = text.parse::<IpAddr>().map(IpNet::from);

@@ -1,12 +1,11 @@
-//! A kubeconfig as a client reads it: server, CA and credentials.
+//! Reads a kubeconfig for calls that the gateway makes: server, CA and credentials.
 //!
-//! There are two kinds of file. For webhooks, users are named after hosts ([`by_host`]);
-//! otherwise the current context selects the server and the user ([`of_context`]).
-//! Settings that would weaken a connection are faults (`insecure-skip-tls-verify`, a
-//! proxy, `http`), and so are those that would start a program (`exec`) or impersonate a
-//! user (`as`).
+//! There are two kinds of files. For admission webhooks, users are named after hosts ([`by_host`]);
+//! otherwise the current context selects the server and the user ([`of_context`]). Settings that
+//! weaken a connection (`insecure-skip-tls-verify`, a proxy, `http`), start a program (`exec`) or
+//! impersonate a user (`as`) are errors.
 //!
-//! Facts: `apiserver/pkg/util/webhook/authentication.go`;
+//! Sources: `apiserver/pkg/util/webhook/authentication.go`,
 //! `client-go/tools/clientcmd/client_config.go`.
 
 use std::path::{Path, PathBuf};
@@ -17,66 +16,65 @@ use super::{Basic, Cluster, Files, Section, data_or_file, named, open, user};
 use crate::config::Secret;
 use portcullis_policy::field::{FaultKind, Faults, Place};
 
-/// Users, by the hosts that they are shown to.
+/// The users of a kubeconfig for webhooks, named after the hosts that receive their credentials.
 #[derive(Debug, Default)]
 pub struct ByHost {
-    /// All of them, in the order written.
+    /// All users, in the order of the file.
     pub users: Vec<ClientUser>,
-    /// The user of the current context, for hosts that no name fits.
+    /// The user of the current context, for hosts that no user's name matches.
     pub current: Option<String>,
-    /// Every file that was read or should have been.
+    /// Every file that was read, or could not be read.
     pub files: Vec<PathBuf>,
 }
 
-/// The server of the current context, and what is shown to it.
+/// The server of the current context, and the credentials for it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Context {
-    /// The server.
     pub cluster: Cluster,
-    /// The user; `None`: nothing is shown.
+    /// The user; `None`: no credentials are sent.
     pub user: Option<ClientUser>,
 }
 
-/// One user, and what it shows.
+/// A user, and the credentials that the gateway sends.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ClientUser {
-    /// Its name within the file.
+    /// The name within the file.
     pub name: String,
-    /// Where it stands.
+    /// The place of the entry.
     pub place: Place,
-    /// A certificate and its key.
+    /// The client certificate and its key.
     pub certificate: Option<KeyPair>,
-    /// A token.
+    /// The bearer token.
     pub bearer: Option<Bearer>,
-    /// A name and password.
+    /// The user name and password.
     pub basic: Option<Basic>,
 }
 
-/// A certificate and its key.
+/// A client certificate and its key.
 #[derive(Debug, PartialEq, Eq)]
 pub struct KeyPair {
-    /// PEM: the certificate, and then its intermediates.
+    /// The certificate, followed by its intermediates, as PEM.
     pub certificate: Vec<u8>,
-    /// PEM.
+    /// The private key, as PEM.
     pub key: Secret,
 }
 
-/// A token.
+/// A bearer token.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Bearer {
-    /// What it is now.
+    /// The token at the time of reading.
     pub token: Secret,
-    /// Where newer ones are found.
+    /// The file from which newer tokens are read.
     pub file: Option<PathBuf>,
 }
 
 const NO_PROGRAMS: &str = "programs for credentials are not supported: use a certificate, token or password";
 const NO_OTHERS: &str = "impersonation is not supported: remove it";
 
-/// Reads the kubeconfig at `path`, an absolute path, whose users are named by
-/// host. Clusters are passed over, as the API server does.
+/// Reads the kubeconfig at `path`, an absolute path, whose users are named after hosts. Clusters
+/// are ignored, as in the API server.
 ///
-/// What is returned is complete only where there is no error among the faults.
+/// The result is only complete if there is no error.
 #[must_use]
 pub fn by_host(files: &dyn Files, path: &Path) -> (ByHost, Faults) {
     let mut read = ByHost {
@@ -95,9 +93,9 @@ pub fn by_host(files: &dyn Files, path: &Path) -> (ByHost, Faults) {
     (read, faults)
 }
 
-/// Reads the server and user of the current context of the kubeconfig at
-/// `path`, an absolute path, and returns every file that was read or should have
-/// been. There is no context where there is an error among the faults.
+/// Reads the server and user of the current context of the kubeconfig at `path`, an absolute path.
+/// Also returns every file that was read, or could not be read. The context is `None` if there is
+/// an error.
 #[must_use]
 pub fn of_context(files: &dyn Files, path: &Path) -> (Option<Context>, Vec<PathBuf>, Faults) {
     let mut read = vec![path.to_owned()];
@@ -136,7 +134,7 @@ fn current(files: &dyn Files, root: &Section<'_>, read: &mut Vec<PathBuf>) -> Op
     })
 }
 
-/// The current context, if it is named and there.
+/// The current context, if it is named and exists.
 fn context<'r>(root: &Section<'r>) -> Option<Section<'r>> {
     let current = root.text_if_any("current-context")?;
     named(root, "contexts", "context")
@@ -190,7 +188,7 @@ fn client_user(files: &dyn Files, name: &str, section: &Section<'_>, read: &mut 
         place: user.place,
         certificate: key_pair(files, section, user.certificate, read),
         bearer: token.map(|token| Bearer { token, file }),
-        // As client-go: without a name there is no header.
+        // As client-go: without a user name, no header is sent.
         basic: user.basic.filter(|basic| !basic.username.is_empty()),
     }
 }
@@ -218,11 +216,11 @@ fn key_pair(
 // === impl ByHost ===
 
 impl ByHost {
-    /// The user that is shown to `target`, a `host:port`; `None`: nothing is.
+    /// The user whose credentials are sent to `target`, a `host:port`; `None`: no credentials are
+    /// sent.
     ///
-    /// The first that there is of: the very name; `*.` and what follows the
-    /// first labels, the longest first; both again without the port if it is
-    /// 443; `*`; the user of the current context.
+    /// The first match of: the exact name; `*.` and the rest after some labels, the longest rest
+    /// first; both again without the port if it is 443; `*`; the user of the current context.
     #[must_use]
     pub fn user_for(&self, target: &str) -> Option<&ClientUser> {
         let without_port = target.strip_suffix(":443").map(bare);
@@ -233,7 +231,7 @@ impl ByHost {
             .or_else(|| named(self.current.as_deref()?))
     }
 
-    /// By the whole of `target`, or what follows one of its dots.
+    /// The user named `target`, or `*` and what follows from one of the dots of `target`.
     fn fitting(&self, target: &str) -> Option<&ClientUser> {
         let exact = self.users.iter().find(|user| user.name == target);
         exact.or_else(|| {
@@ -247,7 +245,7 @@ impl ByHost {
     }
 }
 
-/// A host without the brackets of an IPv6 address.
+/// The host without the brackets of an IPv6 address.
 fn bare(host: &str) -> &str {
     host.strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'))

@@ -1,7 +1,7 @@
-//! The values of a section's fields, of the type that each must have.
+//! Reads the fields of a section as values of a type.
 //!
-//! Durations are read as Go writes them (`25s`, `1m30s`, `1.5h`): as `time.ParseDuration` does
-//! (`portcullis_cel::Duration`), except that a negative duration is none.
+//! Durations are written as in Go (`25s`, `1m30s`, `1.5h`) and parsed like `time.ParseDuration`
+//! (`portcullis_cel::Duration`), except that negative durations are invalid.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use portcullis_policy::document::Value;
 use portcullis_policy::field::{FaultKind, unsupported_value};
 
 impl<'r> Section<'r> {
-    /// The text in the field `name`, not empty.
+    /// The string in the field `name`, which must not be empty.
     pub(crate) fn text(&self, name: &str) -> Option<&'r str> {
         let value = self.value(name)?;
         match value.as_str() {
@@ -29,19 +29,19 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// Like [`Section::text`], where nothing between the quotes counts as absent.
+    /// Like [`Section::text`], but an empty string counts as absent.
     pub(crate) fn text_if_any(&self, name: &str) -> Option<&'r str> {
         self.value(name)
             .filter(|node| node.as_str() != Some(""))
             .and_then(|_| self.text(name))
     }
 
-    /// Like [`Section::path`], where nothing between the quotes counts as absent.
+    /// Like [`Section::path`], but an empty string counts as absent.
     pub(crate) fn path_if_any(&self, name: &str) -> Option<PathBuf> {
         self.text_if_any(name).and_then(|text| self.located(name, text))
     }
 
-    /// Like [`Section::text`], for a field that must be there.
+    /// Like [`Section::text`], for a required field. `what` completes the error message.
     pub(crate) fn required_text(&self, name: &str, what: &str) -> Option<&'r str> {
         if self.value(name).is_none() {
             self.fault(name, FaultKind::Required, what);
@@ -49,7 +49,7 @@ impl<'r> Section<'r> {
         self.text(name)
     }
 
-    /// The texts of the list in the field `name`.
+    /// The strings of the list in the field `name`, with their indexes.
     pub(crate) fn texts(&self, name: &str) -> Vec<(usize, &'r str)> {
         let items = self.items(name);
         items
@@ -59,7 +59,7 @@ impl<'r> Section<'r> {
             .collect()
     }
 
-    /// Like [`Section::texts`], without the positions.
+    /// Like [`Section::texts`], without the indexes.
     pub(crate) fn strings(&self, name: &str) -> Vec<String> {
         self.texts(name)
             .into_iter()
@@ -67,7 +67,7 @@ impl<'r> Section<'r> {
             .collect()
     }
 
-    /// The path in the field `name`, made absolute.
+    /// The path in the field `name`, as an absolute path.
     pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
         self.text(name).and_then(|text| self.located(name, text))
     }
@@ -76,7 +76,7 @@ impl<'r> Section<'r> {
         self.reading.located(self.path.field(name), text)
     }
 
-    /// Like [`Section::path`], for a field that must be there.
+    /// Like [`Section::path`], for a required field.
     pub(crate) fn required_path(&self, name: &str, what: &str) -> Option<PathBuf> {
         self.required_text(name, what)
             .and_then(|text| self.located(name, text))
@@ -93,7 +93,7 @@ impl<'r> Section<'r> {
         address
     }
 
-    /// The duration in the field `name`, in Go's syntax; it may be zero.
+    /// The duration in the field `name`, which may be zero.
     pub(crate) fn duration(&self, name: &str) -> Option<Duration> {
         const FORM: &str = "must be a duration such as `25s` or `1m30s`";
         let node = self.value(name)?;
@@ -108,10 +108,10 @@ impl<'r> Section<'r> {
         duration
     }
 
-    /// How old something may become: a duration, or a number of days such as `90d`.
+    /// A maximum age in the field `name`: a duration, or a number of days such as `90d`.
     pub(crate) fn age(&self, name: &str) -> Option<Duration> {
         const DAY_SECONDS: u64 = 24 * 3600;
-        // As long as the longest duration.
+        // The number of days in the longest duration of Go.
         const MAX_DAYS: u64 = (i64::MAX as u64) / 1_000_000_000 / DAY_SECONDS;
         let days = self.value(name)?.as_str().and_then(|text| text.strip_suffix('d'));
         let days = days
@@ -123,7 +123,7 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// The duration in the field `name`, longer than nothing.
+    /// The duration in the field `name`, which must be longer than zero.
     pub(crate) fn positive_duration(&self, name: &str) -> Option<Duration> {
         let duration = self.duration(name)?;
         if duration.is_zero() {
@@ -133,12 +133,12 @@ impl<'r> Section<'r> {
         Some(duration)
     }
 
-    /// The whole number in the field `name`, from 1.
+    /// The integer in the field `name`, which must be at least 1.
     pub(crate) fn positive(&self, name: &str) -> Option<usize> {
         self.whole(name, 1)
     }
 
-    /// The whole number in the field `name`, from 0.
+    /// The integer in the field `name`, which must be at least 0.
     pub(crate) fn count(&self, name: &str) -> Option<usize> {
         self.whole(name, 0)
     }
@@ -164,8 +164,8 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// The number of bytes in the field `name`, a quantity such as `512Mi`, from `least` on, a
-    /// whole number of MiB.
+    /// The number of bytes in the field `name`, a quantity such as `512Mi`. It must be at least
+    /// `least`, a whole number of MiB.
     pub(crate) fn bytes(&self, name: &str, least: u64) -> Option<u64> {
         let text = match &self.value(name)?.value {
             Value::Number(number) => number.to_string(),
@@ -184,7 +184,7 @@ impl<'r> Section<'r> {
         bytes
     }
 
-    /// The number in the field `name`, from 0 to 1.
+    /// The number in the field `name`, which must be from 0 to 1.
     pub(crate) fn ratio(&self, name: &str) -> Option<f64> {
         const FORM: &str = "must be a number from 0 to 1";
         let ratio = match &self.value(name)?.value {
@@ -201,7 +201,7 @@ impl<'r> Section<'r> {
         ratio
     }
 
-    /// The truth value in the field `name`.
+    /// The boolean in the field `name`.
     pub(crate) fn boolean(&self, name: &str) -> Option<bool> {
         match self.value(name)?.value {
             Value::Bool(value) => Some(value),
@@ -212,7 +212,7 @@ impl<'r> Section<'r> {
         }
     }
 
-    /// The value that `choices` gives the text in the field `name`.
+    /// The value that `choices` assigns to the string in the field `name`.
     pub(crate) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Option<T> {
         let text = self.text(name)?;
         let choice = choices.iter().find(|(word, _)| *word == text);
@@ -225,7 +225,7 @@ impl<'r> Section<'r> {
     }
 }
 
-/// The words to choose from, for a message.
+/// The names of `choices`, for an error message.
 pub(crate) fn one_of<T>(choices: &[(&str, T)]) -> String {
     choices
         .iter()
@@ -234,7 +234,7 @@ pub(crate) fn one_of<T>(choices: &[(&str, T)]) -> String {
         .join(", ")
 }
 
-/// Reads `text`; `None` if it is no duration, or one too long for Go.
+/// Parses a duration; `None` if `text` is not one, or one that is negative or too long for Go.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     let is_negative = text.starts_with('-');
     let duration = portcullis_cel::Duration::parse(text).filter(|_| !is_negative)?;
