@@ -1,5 +1,5 @@
-//! Authorization: may this user do that? RBAC, AuthorizationPolicies, and the
-//! authorizers asked where neither decides.
+//! Authorization: may this user do that? RBAC, AuthorizationPolicies, AccessRequests, and the other
+//! authorizers that are called if none of these decides.
 //!
 //! ```text
 //! Objects ─▶ PolicySet ──▶ walk: Denies, Limits ─▶ RBAC ─▶ Allows ─▶ AccessRequests ─▶ Authorization
@@ -60,17 +60,17 @@ pub use reviewed_resources::{
     ReviewedResources,
 };
 
-/// Whether a rule applies to a request. There is no third answer and no default.
+/// Whether a rule applies to a request. There is no third result and no default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum RuleMatch {
-    /// It applies.
+    /// The rule applies.
     Match,
-    /// It does not; the first thing for which it does not.
+    /// The rule does not apply, because of this criterion: the first that is not met.
     Mismatch(Criterion),
 }
 
-/// What of a request must fit a rule, in the order in which it is compared.
+/// The criteria of a rule, in the order in which a request is compared with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Criterion {
@@ -78,7 +78,7 @@ pub enum Criterion {
     Subjects,
     /// One of the excluded subjects is the user.
     ExcludeSubjects,
-    /// There is no rule for this type of request, resource or path.
+    /// The rule is for another type of request, resource or path.
     Target,
     /// The verb.
     Verbs,
@@ -88,15 +88,15 @@ pub enum Criterion {
     Resources,
     /// The namespace.
     Namespaces,
-    /// The namespace is one of those excluded.
+    /// The namespace is excluded.
     ExcludeNamespaces,
     /// The labels of the namespace.
     NamespaceSelector,
     /// The object's name.
     Names,
-    /// The request is not as narrow as an Allow asks.
+    /// The request's selectors are wider than those that an Allow or Limit requires.
     Selectors,
-    /// The request is as narrow as a Deny lets pass.
+    /// The request's selectors are as narrow as those that a Deny lets pass.
     UnlessSelectors,
     /// The path.
     Paths,
@@ -124,7 +124,7 @@ impl RuleMatch {
 // === impl Criterion ===
 
 impl Criterion {
-    /// The field of a rule or policy that it stands for, as manifests spell it.
+    /// The field of a rule or policy that the criterion is about, as manifests spell it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
-//! The result of authorization: decision, reason, cause, and why nothing matched; and its trace, every
-//! policy and binding considered, as data.
+//! The result of authorization: decision, reason, cause and, if nothing matched, the near misses;
+//! and its trace, which lists every policy and binding considered.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,62 +14,61 @@ use super::{
 use crate::model::{Cause, CauseKind, Decision, PolicyResult, cut};
 use portcullis_cel::write_quoted;
 
-/// The answer to one question, and what it rests on: it points to objects of the set that
-/// was asked.
+/// A decision and what it is based on. It borrows from the policy set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authorization<'s> {
-    /// The answer.
+    /// The decision.
     pub decision: Decision,
-    /// What decided, for the person who asked. Empty without opinion;
-    /// [`PolicySet::unmatched`](super::PolicySet::unmatched) says more.
+    /// Why, for the user. Empty if there is no opinion;
+    /// [`PolicySet::unmatched`](super::PolicySet::unmatched) then gives details.
     pub reason: AuthorizationReason<'s>,
-    /// The object that decided; `None` without opinion.
+    /// The object that decided; `None` if there is no opinion.
     pub cause: Option<Cause<'s>>,
-    /// What policies in Shadow would have decided, by name. They changed nothing.
+    /// What each policy in mode Shadow that applies would have decided, by name. This did not
+    /// change the decision.
     pub shadow: Vec<Shadow>,
-    /// How many rules of bindings and policies were compared with the request.
+    /// The number of rules of bindings and policies that were compared with the request.
     pub visited: usize,
 }
 
-/// What a policy in Shadow would have decided.
+/// What a policy in mode Shadow would have decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shadow {
-    /// Its kind.
+    /// The policy's kind.
     pub kind: CauseKind,
-    /// Its name.
+    /// The policy's name.
     pub name: Arc<str>,
-    /// What it would have decided where it counts; by its failure policy where a
-    /// condition had no result.
+    /// What it would have decided if it were enforced. If a condition could not be evaluated, this
+    /// follows its failure policy.
     pub decision: Decision,
-    /// Why a condition had no result.
+    /// Why a condition could not be evaluated.
     pub error: Option<String>,
 }
 
-/// Why nothing decided: for the log and the command line, not for the person refused.
+/// Why nothing decided, for the log and the command line. It is not shown to the user.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NearMisses {
-    /// How many bindings apply to the user where the request is; of each of the
-    /// user's names and groups at most 1,000 are counted.
+    /// The number of bindings that apply to the user and namespace of the request. At most 1,000
+    /// are counted for each of the user's names and groups.
     pub bindings: usize,
-    /// How many AuthorizationPolicies hold at the time.
+    /// The number of AuthorizationPolicies in force.
     pub policies: usize,
-    /// Roles that are bound to the user and cannot be found, in kube-apiserver's
-    /// words, and why Allows with objectConditions grant nothing; of either at most
-    /// [`NearMisses::MAX_ERRORS`].
+    /// The errors about bound roles that do not exist, worded like those of kube-apiserver, and why
+    /// Allows with objectConditions do not grant; at most [`NearMisses::MAX_ERRORS`] of each.
     pub errors: Vec<String>,
-    /// The bindings and policies that fit best, the best first, each with its nearest rule and
-    /// what of it does not fit; at most [`NearMisses::MAX_NEAREST`].
+    /// The bindings and policies that come nearest to matching, the nearest first, each with its
+    /// nearest rule and the criterion that is not met; at most [`NearMisses::MAX_NEAREST`].
     pub nearest: Vec<TraceEntry>,
 }
 
-/// What decided, for the person who asked: at most [`AuthorizationReason::MAX_BYTES`] when it
-/// is written. Until then it points to the objects that it names, so that a decision
-/// allocates nothing for it.
+/// Why a request was decided, for the user; at most [`AuthorizationReason::MAX_BYTES`] when
+/// written. It borrows from the objects that it names, so that a decision needs no allocation for
+/// it.
 #[derive(Clone, Default)]
 pub struct AuthorizationReason<'a>(ReasonParts<'a>);
 
-/// What a reason names.
+/// The objects that a reason names.
 #[derive(Clone, Default)]
 enum ReasonParts<'a> {
     #[default]
@@ -81,23 +80,23 @@ enum ReasonParts<'a> {
     Policy {
         policy: &'a AuthorizationPolicy,
         decision: Decision,
-        /// The condition that has no result, where that decides.
+        /// The condition that could not be evaluated, if that decides.
         failed: Option<&'a str>,
     },
     Access(&'a AccessGrant),
     Text(String),
 }
 
-/// The words around the names of a reason take at most so many bytes.
+/// The most bytes of a reason besides the names in it.
 const MAX_WORDS_BYTES: usize = 128;
 
-/// A quoted name takes at most so many times its bytes.
+/// How many bytes each byte of a name can become when it is quoted.
 const MAX_QUOTED_FACTOR: usize = 4;
 
 // === impl Authorization ===
 
 impl Authorization<'_> {
-    /// No opinion, for a reason that is no policy's.
+    /// No opinion, for a reason that does not come from a policy.
     #[must_use]
     pub fn no_opinion(reason: &str) -> Self {
         Self {
@@ -109,7 +108,7 @@ impl Authorization<'_> {
         }
     }
 
-    /// The same, with texts of its own.
+    /// Converts to an authorization that owns its strings.
     #[must_use]
     pub fn into_owned(self) -> Authorization<'static> {
         Authorization {
@@ -125,30 +124,31 @@ impl Authorization<'_> {
 // === impl NearMisses ===
 
 impl NearMisses {
-    /// The most missing roles, and the most Allows with objectConditions, that are named.
+    /// The maximum of errors about missing roles, and of those about Allows with objectConditions.
     pub const MAX_ERRORS: usize = 10;
 
-    /// The most bindings and policies that are named as nearest.
+    /// The maximum of `nearest`.
     pub const MAX_NEAREST: usize = 5;
 }
 
 // === impl AuthorizationReason ===
 
 impl<'a> AuthorizationReason<'a> {
-    /// The longest reason, in bytes; a longer one is cut and ends in `…`.
+    /// The maximum length of a reason in bytes; a longer one is cut and ends in `…`.
     pub const MAX_BYTES: usize = 1024;
 
-    /// That `binding` allows it, by the subject that applies to the user.
+    /// The reason that `binding` allows the request, with the subject that is the user.
     pub(crate) const fn of_grant(binding: &'a Binding, subject: Option<&'a Subject>) -> Self {
         Self(ReasonParts::Grant { binding, subject })
     }
 
-    /// That an AccessRequest allows it.
+    /// The reason that an AccessRequest allows the request.
     pub(crate) const fn of_access(grant: &'a AccessGrant) -> Self {
         Self(ReasonParts::Access(grant))
     }
 
-    /// That `policy` decides, perhaps because the condition `failed` has no result.
+    /// The reason that `policy` decides, perhaps because the condition `failed` could not be
+    /// evaluated.
     pub(crate) const fn of_policy(
         policy: &'a AuthorizationPolicy,
         decision: Decision,
@@ -161,7 +161,7 @@ impl<'a> AuthorizationReason<'a> {
         })
     }
 
-    /// Whether there is none.
+    /// Whether the reason is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         match &self.0 {
@@ -171,10 +171,10 @@ impl<'a> AuthorizationReason<'a> {
         }
     }
 
-    /// Writes it, piece by piece.
+    /// Writes the reason, in pieces if it is surely short.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write(&self, out: &mut impl fmt::Write) -> fmt::Result {
         match &self.0 {
             ReasonParts::Text(text) => out.write_str(text),
@@ -187,7 +187,7 @@ impl<'a> AuthorizationReason<'a> {
         }
     }
 
-    /// The same, as text of its own.
+    /// Converts to a reason that owns its string.
     #[must_use]
     pub fn into_owned(self) -> AuthorizationReason<'static> {
         match self.0 {
@@ -199,8 +199,8 @@ impl<'a> AuthorizationReason<'a> {
         }
     }
 
-    /// Whether it fits whatever characters the names have: so nearly every one is written
-    /// at once.
+    /// Whether the reason fits in the maximum, whatever characters its names contain. Nearly every
+    /// reason does, and is written without a buffer.
     fn is_surely_short(&self) -> bool {
         let (quoted, plain) = match &self.0 {
             ReasonParts::Nothing => (0, 0),
@@ -210,7 +210,7 @@ impl<'a> AuthorizationReason<'a> {
                 let subject = subject.map_or(0, |subject| subject.name.len() + subject.namespace.len());
                 (names + binding.namespace.len() + subject, 0)
             }
-            // Texts of users: as long as they like.
+            // Contains strings of users, of any length.
             ReasonParts::Access(_) => return false,
             ReasonParts::Policy { policy, failed, .. } => (
                 policy.name.len() + failed.map_or(0, str::len),
@@ -250,7 +250,7 @@ impl fmt::Debug for AuthorizationReason<'_> {
     }
 }
 
-/// Those are the same that say the same.
+/// Reasons are equal if they are written alike.
 impl PartialEq for AuthorizationReason<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.to_string() == other.to_string()
@@ -259,7 +259,7 @@ impl PartialEq for AuthorizationReason<'_> {
 
 impl Eq for AuthorizationReason<'_> {}
 
-/// A text that is at hand, cut if it is too long.
+/// Takes the string as the reason, cut if it is too long.
 impl From<String> for AuthorizationReason<'_> {
     fn from(text: String) -> Self {
         Self(ReasonParts::Text(cut(text, Self::MAX_BYTES)))
@@ -278,7 +278,7 @@ impl<'a> From<&'a AuthorizationReason<'_>> for Cow<'a, str> {
     }
 }
 
-/// As kube-apiserver words it (`pkg/registry/rbac/validation/rule.go`).
+/// Words the reason as kube-apiserver does (`pkg/registry/rbac/validation/rule.go`).
 fn write_grant(out: &mut impl fmt::Write, binding: &Binding, subject: Option<&Subject>) -> fmt::Result {
     if binding.namespace.is_empty() {
         out.write_str("RBAC: allowed by ClusterRoleBinding ")?;
@@ -329,7 +329,7 @@ fn write_access(out: &mut impl fmt::Write, grant: &AccessGrant) -> fmt::Result {
     out.write_str(&request.reason)
 }
 
-/// `denied by AuthorizationPolicy "name": reason`, of a Limit `beyond the limit name: reason`.
+/// `denied by AuthorizationPolicy "name": reason`, or for a Limit `beyond the limit name: reason`.
 fn write_policy(
     out: &mut impl fmt::Write,
     policy: &AuthorizationPolicy,
@@ -366,30 +366,30 @@ fn write_policy(
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Trace {
-    /// What was considered, at most [`Trace::MAX_EVENTS`].
+    /// The entries, at most [`Trace::MAX_EVENTS`].
     pub events: Vec<TraceEntry>,
-    /// How many more there were.
+    /// The number of entries beyond that.
     pub omitted: usize,
 }
 
-/// One policy or binding that was considered, and the finding about it.
+/// A policy or binding that was considered, and whether it applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TraceEntry {
-    /// The kind of the object considered.
+    /// The kind of the policy or binding.
     pub kind: CauseKind,
     /// Its namespace; empty for cluster-scoped kinds.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Of a policy: what it does.
+    /// The effect of a policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<Effect>,
-    /// Of a policy: whether its answer counts.
+    /// The mode of a policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
-    /// Of a binding: the role bound, as `ClusterRole/view`.
+    /// The role of a binding, as `ClusterRole/view`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Whether it applies, or why not.
@@ -401,41 +401,41 @@ pub struct TraceEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "result", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Finding {
-    /// It applies. Of those that apply, the first in the trace that is enforced decides.
+    /// It applies. The first enforced match in the trace decides.
     Match {
-        /// The rule that applies, as in [`Cause::rule`](crate::model::Cause::rule).
+        /// The rule that applies, numbered as in [`Cause::rule`](crate::model::Cause::rule).
         rule: usize,
-        /// The answer it gives, or in Shadow would give.
+        /// Its decision; in mode Shadow, what it would have decided.
         decision: Decision,
     },
     /// It does not apply.
     NoMatch {
-        /// The rule that came nearest; absent where no rule was compared.
+        /// The nearest rule; absent if no rule was compared.
         #[serde(skip_serializing_if = "Option::is_none")]
         rule: Option<usize>,
-        /// The first thing that did not fit, of the rule that came nearest.
+        /// The first criterion of the nearest rule that is not met.
         criterion: Criterion,
     },
-    /// It does not hold at the time: `notBefore` is to come, or `notAfter` has passed.
+    /// It is not in force: `notBefore` is in the future, or `notAfter` has passed.
     NotInForce,
-    /// A rule of a Limit holds all of the request.
+    /// The request lies wholly within a rule of the Limit.
     WithinLimit {
         /// That rule.
         rule: usize,
     },
-    /// No rule of a Limit holds all of the request. It decides like a [`Finding::Match`].
+    /// The request lies wholly within no rule of the Limit. It decides like a [`Finding::Match`].
     BeyondLimit {
-        /// The rule that came nearest; absent where none was compared.
+        /// The nearest rule; absent if none was compared.
         #[serde(skip_serializing_if = "Option::is_none")]
         rule: Option<usize>,
-        /// The first thing that did not fit, of that rule.
+        /// The first criterion of that rule that is not met.
         criterion: Criterion,
-        /// The answer it gives, or in Shadow would give.
+        /// Its decision; in mode Shadow, what it would have decided.
         decision: Decision,
     },
     /// A Deny or Limit applies, but an AccessRequest lifts it.
     Lifted {
-        /// The rule that applies; absent of a Limit.
+        /// The rule that applies; absent for a Limit.
         #[serde(skip_serializing_if = "Option::is_none")]
         rule: Option<usize>,
         /// The name of the AccessRequest.
@@ -443,58 +443,58 @@ pub enum Finding {
     },
     /// A Deny or Limit applies, but the user or path is in `neverDeny`.
     NeverDenied {
-        /// The rule that applies; absent of a Limit.
+        /// The rule that applies; absent for a Limit.
         #[serde(skip_serializing_if = "Option::is_none")]
         rule: Option<usize>,
     },
-    /// It has objectConditions, and decides nothing before the object is known.
+    /// It applies, but has objectConditions and therefore decides nothing at this point.
     ObjectConditions {
         /// The rule that applies.
         #[serde(skip_serializing_if = "Option::is_none")]
         rule: Option<usize>,
-        /// Why.
+        /// Why it decides nothing.
         why: String,
     },
     /// A condition is false.
     ConditionFalse {
-        /// The rule that applies but for it; absent of a Limit.
+        /// The rule that otherwise applies; absent for a Limit.
         #[serde(skip_serializing_if = "Option::is_none")]
         rule: Option<usize>,
         /// The condition's name.
         condition: String,
     },
-    /// A condition has no result, and none is false.
+    /// A condition cannot be evaluated, and none is false.
     ConditionError {
-        /// The rule that applies but for it; absent of a Limit.
+        /// The rule that otherwise applies; absent for a Limit.
         #[serde(skip_serializing_if = "Option::is_none")]
         rule: Option<usize>,
         /// The condition's name.
         condition: String,
-        /// Why it has none.
+        /// Why it cannot be evaluated.
         error: String,
-        /// What this leads to.
+        /// The decision that follows from the failure policy.
         decision: Decision,
     },
-    /// The role bound is not there, or of a kind that is none.
+    /// The bound role does not exist.
     MissingRole {
-        /// As `kube-apiserver` words it.
+        /// The error, worded like that of kube-apiserver.
         error: String,
     },
 }
 
-/// Called for each policy that is evaluated, with its index in
-/// [`PolicySet::policies`](super::PolicySet::policies), at no cost beyond the call.
+/// Is called for each policy that is evaluated, with its index in
+/// [`PolicySet::policies`](super::PolicySet::policies). It costs nothing but the call.
 ///
 /// Policies that the index rules out are not evaluated, so they are not reported.
 pub trait Observer {
-    /// The policy `policy` came to `evaluation`.
+    /// Reports the result of the policy with the index `policy`.
     fn evaluated(&mut self, policy: usize, evaluation: PolicyResult);
 
-    /// The conditions of the policy `policy` cost so many units of CEL.
+    /// Reports the CEL cost of the conditions of the policy with the index `policy`, in cost units.
     fn spent(&mut self, _policy: usize, _cost: u64) {}
 }
 
-/// An observer that wants to know nothing.
+/// An observer that ignores everything.
 impl Observer for () {
     fn evaluated(&mut self, _: usize, _: PolicyResult) {}
 }
@@ -548,7 +548,7 @@ impl TraceEntry {
 // === impl Trace ===
 
 impl Trace {
-    /// The most events kept of one request.
+    /// The maximum of entries for one request.
     pub const MAX_EVENTS: usize = 10_000;
 
     pub(crate) fn record(&mut self, event: TraceEntry) {

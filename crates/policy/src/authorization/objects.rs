@@ -1,7 +1,7 @@
 //! RBAC objects and AuthorizationPolicies as plain owned data.
 //!
-//! Manifests are validated before they become objects, and their text is parsed once into
-//! types. What has no meaning cannot be expressed; a missing role grants nothing.
+//! Manifests are validated and parsed into these types once, when they are read. Values without
+//! meaning cannot be expressed, and a missing role grants nothing.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::model::{CauseKind, Decision, LabelSelector, Selectors, Time, Validity
 /// The labels of namespaces, by name.
 pub type NamespaceLabels = BTreeMap<String, Arc<BTreeMap<String, String>>>;
 
-/// All that decides for one cluster.
+/// All objects that decide for one cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Objects {
     /// Roles and ClusterRoles.
@@ -29,15 +29,16 @@ pub struct Objects {
     pub policies: Vec<AuthorizationPolicy>,
     /// AuthorizationInvariants.
     pub invariants: Vec<AuthorizationInvariant>,
-    /// AccessRequests of an API server.
+    /// AccessRequests, which are read from an API server only.
     pub access_requests: Vec<AccessRequest>,
-    /// The labels of Namespaces, by name, that of the name among them.
+    /// The labels of Namespaces, including `kubernetes.io/metadata.name`, by the name of the
+    /// Namespace.
     pub namespaces: NamespaceLabels,
-    /// The custom resources that are known to have no namespace.
+    /// The custom resources that are known to be cluster-scoped.
     pub cluster_scoped: ClusterScoped,
 }
 
-/// The same, each shared with other sets that have it.
+/// [`Objects`], each shared with the other sets that contain it.
 #[derive(Debug, Clone, Default)]
 pub struct SharedObjects {
     /// Roles and ClusterRoles.
@@ -48,15 +49,15 @@ pub struct SharedObjects {
     pub policies: Vec<Arc<AuthorizationPolicy>>,
     /// AuthorizationInvariants.
     pub invariants: Vec<Arc<AuthorizationInvariant>>,
-    /// As of [`Objects`].
+    /// Like [`Objects::access_requests`].
     pub access_requests: Vec<Arc<AccessRequest>>,
-    /// As of [`Objects`].
+    /// Like [`Objects::namespaces`].
     pub namespaces: NamespaceLabels,
-    /// As of [`Objects`].
+    /// Like [`Objects::cluster_scoped`].
     pub cluster_scoped: ClusterScoped,
 }
 
-/// A Role, or a ClusterRole where `namespace` is empty (`rbac.authorization.k8s.io/v1`).
+/// A Role, or a ClusterRole if `namespace` is empty (`rbac.authorization.k8s.io/v1`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Role {
     /// The Role's namespace; empty for a ClusterRole.
@@ -65,13 +66,13 @@ pub struct Role {
     pub name: String,
     /// `metadata.labels`, by which ClusterRoles are aggregated.
     pub labels: BTreeMap<String, String>,
-    /// `rules`. Where `aggregation` is present they are replaced by the aggregated ones.
+    /// `rules`. If `aggregation` is present, they are replaced by the aggregated rules.
     pub rules: RuleList,
     /// `aggregationRule.clusterRoleSelectors`, of a ClusterRole only.
     pub aggregation: Option<Vec<LabelSelector>>,
 }
 
-/// A RoleBinding, or a ClusterRoleBinding where `namespace` is empty.
+/// A RoleBinding, or a ClusterRoleBinding if `namespace` is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Binding {
     /// The RoleBinding's namespace; empty for a ClusterRoleBinding.
@@ -80,9 +81,9 @@ pub struct Binding {
     pub name: String,
     /// `roleRef`.
     pub role: RoleRef,
-    /// `subjects`, in the order written: the first that applies is named in the reason.
+    /// `subjects`, in the order written: the reason names the first that applies.
     pub subjects: Vec<Subject>,
-    /// Of what stands for an AccessRequest in force: when that ends. No manifest has it.
+    /// The end of the AccessRequest that this binding stands for; `None` for bindings of manifests.
     pub until: Option<Time>,
 }
 
@@ -91,34 +92,34 @@ pub struct Binding {
 pub struct RoleRef {
     /// `kind`.
     pub kind: RoleKind,
-    /// The role's name; a Role is looked for in the namespace of the binding.
+    /// The role's name. A Role is in the namespace of the binding.
     pub name: String,
 }
 
 /// The kinds of roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RoleKind {
-    /// Of one namespace.
+    /// A role of one namespace.
     Role,
-    /// Of the cluster.
+    /// A role of the whole cluster.
     ClusterRole,
 }
 
-/// Whom a binding or policy is about.
+/// A subject of a binding or policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// `kind`.
     pub kind: SubjectKind,
-    /// `name`. In an [`AuthorizationPolicy`], a `*` at the end
-    /// of a User's or Group's name makes it a prefix; in a [`Binding`] it
-    /// is a plain character.
+    /// `name`. In an [`AuthorizationPolicy`], a `*` at the end of a User's or Group's name makes it
+    /// a prefix; in a [`Binding`] it is an ordinary character.
     pub name: String,
-    /// Of a ServiceAccount only. Empty in a RoleBinding: that of the binding.
+    /// The namespace of a ServiceAccount. If it is empty in a RoleBinding, the binding's namespace
+    /// applies.
     pub namespace: String,
 }
 
-/// The kinds of subjects that RBAC knows. Objects with another kind are refused when they are
-/// read: a Deny for it would deny no one.
+/// The kinds of subjects that RBAC knows. Objects with another kind are rejected when they are
+/// read, because a Deny for an unknown kind would deny no one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SubjectKind {
     /// A user by name.
@@ -138,59 +139,60 @@ pub struct ServiceAccount {
     pub name: String,
 }
 
-/// An AuthorizationPolicy (`portcullis.dev/v1alpha1`): what RBAC cannot say.
+/// An AuthorizationPolicy (`portcullis.dev/v1alpha1`): rules that RBAC cannot express.
 ///
-/// An [`Effect::Allow`] applies when the request lies wholly within a rule, an
-/// [`Effect::Deny`] when it touches one, an [`Effect::Limit`] when it lies within none:
-/// [`matching`](super::matching) says when.
+/// An [`Effect::Allow`] applies to a request that lies wholly within a rule, an [`Effect::Deny`] to
+/// one that touches a rule, and an [`Effect::Limit`] to one that lies within none of its rules.
+/// [`matching`](super::matching) defines both relations.
 #[derive(Debug, Clone)]
 pub struct AuthorizationPolicy {
     /// `metadata.name`, by which policies are ordered.
     pub name: String,
     /// Whether it allows, denies or limits.
     pub effect: Effect,
-    /// Whether its answer counts.
+    /// Whether its decision is enforced.
     pub mode: Mode,
-    /// Whom it is about: any of them.
+    /// The subjects to which it applies: the user must be one of them.
     pub subjects: Vec<Subject>,
-    /// Whom it is not about: none of them.
+    /// The subjects to which it does not apply.
     pub exclude_subjects: Vec<Subject>,
-    /// Rules for requests for resources: any of them.
+    /// Rules for resource requests, of which any may apply.
     pub resource_rules: Vec<ResourceRule>,
-    /// Rules for requests for paths: any of them.
+    /// Rules for non-resource requests, of which any may apply.
     pub non_resource_rules: Vec<NonResourceRule>,
-    /// All must hold.
+    /// Conditions on the request, which must all hold.
     pub conditions: Vec<Condition>,
-    /// All must hold of the object, which `/validate` decides. Where there are some, an Allow grants at
-    /// `/authorize` only where `/validate` is known to see the request, and a Deny nothing there.
+    /// Conditions on the object, which must all hold. Only `/validate` sees the object. At
+    /// `/authorize`, an Allow with such conditions grants only requests that `/validate` is known
+    /// to see, and a Deny has no effect.
     pub object_conditions: Vec<ObjectCondition>,
-    /// Of a Deny or Limit: what a condition that errors does.
+    /// The effect of a Deny or Limit whose condition cannot be evaluated.
     pub failure_policy: FailurePolicy,
-    /// Of a Deny or Limit: whether an AccessRequest that names it lifts it.
+    /// Whether AccessRequests may lift it, if it is a Deny or Limit.
     pub liftable: bool,
-    /// When it holds. At other times it is as if it were not there.
+    /// When it is in force. At other times it has no effect.
     pub validity: Validity,
-    /// What to tell the person refused or allowed; may be empty.
+    /// The explanation for the user who is allowed or denied; may be empty.
     pub reason: String,
 }
 
-/// An AuthorizationInvariant (`portcullis.dev/v1alpha1`): what no policies may come to allow. It
-/// decides no request.
+/// An AuthorizationInvariant (`portcullis.dev/v1alpha1`): what must never be allowed, whatever the
+/// policies are. It decides no request.
 #[derive(Debug, Clone)]
 pub struct AuthorizationInvariant {
-    /// What must not be allowed, as the Deny that would prevent it: the invariant holds where that
-    /// Deny would change no Allow. Its `excludeSubjects` are those of `spec.only`.
+    /// What must not be allowed, as the Deny that would prevent it: the invariant holds if this
+    /// Deny would change no Allow. The Deny's `excludeSubjects` are those of `spec.only`.
     pub forbidden: AuthorizationPolicy,
-    /// What becomes of a write that would break it.
+    /// What happens to a write that would break it.
     pub enforcement: Enforcement,
 }
 
 /// `spec.enforcement` of an AuthorizationInvariant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Enforcement {
-    /// It is refused.
+    /// The write is refused.
     Refuse,
-    /// It is answered with a warning.
+    /// The write is allowed with a warning.
     Warn,
 }
 
@@ -199,25 +201,26 @@ pub enum Enforcement {
 pub struct AccessRequest {
     /// `metadata.name`.
     pub name: String,
-    /// The ClusterRole asked for.
+    /// The requested ClusterRole.
     pub role: String,
-    /// Where; empty: in the whole cluster.
+    /// The namespaces in which it is requested; empty for the whole cluster.
     pub namespaces: Vec<String>,
-    /// For how long.
+    /// The requested duration.
     pub duration_seconds: i64,
-    /// Why.
+    /// Why the role is requested.
     pub reason: String,
-    /// The AuthorizationPolicies that it is to lift.
+    /// The AuthorizationPolicies to lift.
     pub lifts: Vec<String>,
-    /// Who asked.
+    /// The user who requests it.
     pub requester: AccessRequester,
-    /// `status.approvals` that say who and when, in their order.
+    /// The complete entries of `status.approvals`, in their order: an entry without user or time
+    /// does not count.
     pub approvals: Vec<AccessEntry>,
-    /// `status.denied`, whatever it says.
+    /// Whether `status.denied` is present, whatever its content.
     pub is_denied: bool,
-    /// `status.withdrawn`, whatever it says, or that it is being deleted.
+    /// Whether `status.withdrawn` is present, whatever its content, or the object is being deleted.
     pub is_withdrawn: bool,
-    /// `metadata.creationTimestamp`, where an API server wrote one.
+    /// `metadata.creationTimestamp`, if an API server has set it.
     pub created: Option<Time>,
 }
 
@@ -226,50 +229,51 @@ pub struct AccessRequest {
 pub struct AccessRequester {
     /// The user's name.
     pub username: String,
-    /// The user's uid; empty for users without.
+    /// The user's uid; empty for users without one.
     pub uid: String,
-    /// The user's groups when it was asked.
+    /// The user's groups when the AccessRequest was created.
     pub groups: Vec<String>,
 }
 
-/// Who approved, and when.
+/// An approval: by whom, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessEntry {
     /// The user's name.
     pub username: String,
-    /// When.
+    /// The time of the approval.
     pub time: Time,
 }
 
 /// `spec.effect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Effect {
-    /// Requests that lie wholly within a rule may proceed.
+    /// Allows requests that lie wholly within a rule.
     Allow,
-    /// Requests that touch a rule are refused.
+    /// Denies requests that touch a rule.
     Deny,
-    /// Requests that lie wholly within no rule are refused, whatever grants them. A policy without
-    /// rules for resources does not limit requests for these, and so for paths.
+    /// Denies requests that lie wholly within none of its rules, whatever grants them. A policy
+    /// without resource rules does not limit resource requests, and one without non-resource rules
+    /// does not limit non-resource requests.
     Limit,
 }
 
 /// `spec.mode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize)]
 pub enum Mode {
-    /// The answer counts.
+    /// The decision is enforced.
     #[default]
     Enforce,
-    /// Decided, logged and counted; never changes the answer.
+    /// The policy is evaluated, logged and counted, but never changes the decision.
     Shadow,
 }
 
 /// `spec.failurePolicy` of a Deny or Limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum FailurePolicy {
-    /// As if the condition held: refused.
+    /// The request is denied, as if the condition held.
     #[default]
     Deny,
-    /// As if the policy did not match.
+    /// The policy does not apply.
     NoOpinion,
 }
 
@@ -282,18 +286,18 @@ pub struct ResourceRule {
     pub api_groups: WildcardSet,
     /// `*`, `pods` (without subresources), `pods/log`, `pods/*` (its subresources alone), `*/scale`.
     pub resources: Vec<ResourcePattern>,
-    /// Empty: all, cluster scope too.
+    /// The namespaces; if empty, all namespaces and cluster-scoped requests.
     pub namespaces: Vec<NamespacePattern>,
-    /// Not these of `namespaces`. A request over all namespaces touches a Deny whatever it
-    /// excludes, and lies within no Allow or Limit that excludes any.
+    /// Exceptions from `namespaces`. A request for all namespaces touches a Deny regardless of its
+    /// exceptions, and lies within no Allow or Limit that has any.
     pub exclude_namespaces: Vec<NamespacePattern>,
-    /// Namespaces by their labels, and within `namespaces`; never empty.
+    /// Selects namespaces by their labels, among those of `namespaces`; never an empty selector.
     pub namespace_selector: Option<LabelSelector>,
     /// Exact names; empty for any.
     pub names: Vec<String>,
-    /// Of an Allow or Limit, `selectors`: only for requests at least this narrow. Of a
-    /// Deny, `unlessSelectors`: not for requests at least this narrow. Empty:
-    /// the rule does not ask.
+    /// `selectors` of an Allow or Limit: the rule is only for requests that select as narrowly.
+    /// `unlessSelectors` of a Deny: the rule is not for such requests. If empty, there is no
+    /// restriction.
     pub selectors: Selectors<'static>,
 }
 
@@ -302,14 +306,14 @@ pub struct ResourceRule {
 pub struct NonResourceRule {
     /// Exact verbs, or `*`.
     pub verbs: WildcardSet,
-    /// As RBAC's `nonResourceURLs`.
+    /// Paths, with the meaning of RBAC's `nonResourceURLs`.
     pub paths: Vec<PathPattern>,
 }
 
 // === impl ResourceRule ===
 
 impl ResourceRule {
-    /// Whether it depends on the namespace of a request.
+    /// Whether the rule depends on the namespace of a request.
     pub(crate) fn asks_for_namespaces(&self) -> bool {
         !self.namespaces.is_empty()
             || !self.exclude_namespaces.is_empty()
@@ -336,7 +340,7 @@ impl From<Objects> for SharedObjects {
 // === impl Role ===
 
 impl Role {
-    /// Its namespace and name.
+    /// The namespace and name.
     #[must_use]
     pub fn key(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
@@ -346,7 +350,7 @@ impl Role {
 // === impl Binding ===
 
 impl Binding {
-    /// Namespace and name of its role; the namespace of a ClusterRole is empty.
+    /// The namespace and name of the bound role; the namespace of a ClusterRole is empty.
     #[must_use]
     pub fn role_key(&self) -> (&str, &str) {
         match self.role.kind {
@@ -355,7 +359,8 @@ impl Binding {
         }
     }
 
-    /// RoleBinding or ClusterRoleBinding, or what it stands for.
+    /// AccessRequest for a binding that stands for one, otherwise RoleBinding or
+    /// ClusterRoleBinding.
     #[must_use]
     pub const fn kind(&self) -> CauseKind {
         if self.until.is_some() {
@@ -377,7 +382,7 @@ impl Binding {
 // === impl RoleKind ===
 
 impl RoleKind {
-    /// The kind that manifests spell so, case-sensitive; `None` where there is no such.
+    /// Parses the kind, case-sensitively; `None` for any other string.
     #[must_use]
     pub fn parse(kind: &str) -> Option<Self> {
         match kind {
@@ -433,8 +438,8 @@ impl Subject {
         }
     }
 
-    /// The name of the user or group that requests have; `None` for a service account without
-    /// namespace, which is no user. `namespace` is that of the binding, empty where there is none.
+    /// The user or group name that requests have; `None` for a service account without a namespace,
+    /// which no user can be. `namespace` is the binding's, or empty.
     pub(crate) fn authenticated_name(&self, namespace: &str) -> Option<Cow<'_, str>> {
         match self.kind {
             SubjectKind::User | SubjectKind::Group => Some(Cow::Borrowed(&self.name)),
@@ -450,10 +455,10 @@ impl Subject {
 // === impl SubjectKind ===
 
 impl SubjectKind {
-    /// As manifests spell them.
+    /// The names of the kinds, as manifests spell them.
     pub const NAMES: [&str; 3] = ["ServiceAccount", "User", "Group"];
 
-    /// The kind that manifests spell so, case-sensitive; `None` where there is no such.
+    /// Parses the kind, case-sensitively; `None` for any other string.
     #[must_use]
     pub fn parse(kind: &str) -> Option<Self> {
         match kind {
@@ -475,7 +480,7 @@ impl SubjectKind {
     }
 }
 
-/// `Group dev`, `ServiceAccount ci/deployer`.
+/// For example `Group dev` or `ServiceAccount ci/deployer`.
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, namespace, name) = (self.kind, &self.namespace, &self.name);
@@ -495,7 +500,7 @@ impl fmt::Display for SubjectKind {
 // === impl Effect ===
 
 impl Effect {
-    /// What a policy of this effect decides when it applies.
+    /// The decision of a policy with this effect that applies.
     #[must_use]
     pub const fn decision(self) -> Decision {
         match self {
@@ -504,14 +509,14 @@ impl Effect {
         }
     }
 
-    /// Whether a policy of this effect refuses requests.
+    /// Whether policies with this effect deny requests.
     #[must_use]
     pub const fn refuses(self) -> bool {
         matches!(self, Self::Deny | Self::Limit)
     }
 }
 
-/// As manifests spell it.
+/// The effect as manifests spell it.
 impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -525,13 +530,15 @@ impl fmt::Display for Effect {
 // === impl AuthorizationPolicy ===
 
 impl AuthorizationPolicy {
-    /// Whether what it says depends on requests by nothing but its subjects and rules.
+    /// Whether the policy has no conditions: only its subjects and rules determine whether it
+    /// applies.
     #[must_use]
     pub fn is_unconditional(&self) -> bool {
         self.conditions.is_empty() && self.object_conditions.is_empty()
     }
 
-    /// Whether it is a Limit for requests of this sort: for paths, or for resources.
+    /// Whether the policy is a Limit with rules for non-resource requests (`for_paths`) or for
+    /// resource requests.
     #[must_use]
     pub(crate) fn limits_requests(&self, for_paths: bool) -> bool {
         let has_rules = match for_paths {
@@ -563,14 +570,14 @@ impl ServiceAccount {
         }
     }
 
-    /// The user name under which it asks.
+    /// The name of the user that the service account is.
     #[must_use]
     pub fn user_name(&self) -> String {
         service_account_user_name(&self.namespace, &self.name)
     }
 }
 
-/// As `MakeUsername` of `apiserver/pkg/authentication/serviceaccount`.
+/// `MakeUsername` of `apiserver/pkg/authentication/serviceaccount`.
 fn service_account_user_name(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }

@@ -5,10 +5,10 @@
 //! Attributes ─> policies touched, by name ─> first binding ─> policies within, by name ─> AccessRequests ─> no opinion
 //!               └─ not for neverDeny ──┘   └──────────────┘   └─────────────────────┘
 //!
-//! A Limit is touched by a request that none of its rules holds.
+//! A request touches a Limit if it lies within none of its rules.
 //! ```
 //!
-//! Policies in mode Shadow are evaluated first, separately: they never affect the answer.
+//! Policies in mode Shadow are evaluated first and separately: they never change the decision.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -29,21 +29,22 @@ use crate::model::{Attributes, CauseKind, Time, User};
 /// The policy sets of all clusters.
 #[derive(Debug, Clone)]
 pub struct ClusterPolicySets {
-    /// What holds for a cluster without manifests of its own.
+    /// The set for clusters without manifests of their own.
     pub shared: Arc<PolicySet>,
-    /// What holds for the clusters that have some, shared manifests included.
+    /// The sets of the clusters with manifests of their own; each includes the shared manifests.
     pub clusters: HashMap<String, Arc<PolicySet>>,
 }
 
 /// The roles, bindings and policies of one cluster.
 ///
-/// Building it takes time linear in the objects; a decision takes time that
-/// follows the rules that could apply to the request, not those that are
-/// loaded. Its parts are shared with the sets that it is made of and that are made of it.
+/// Building a set takes time linear in its objects. A decision takes time proportional to the rules
+/// that could apply to the request, not to those that are loaded. A set that is derived from
+/// another one shares the unchanged parts.
 #[derive(Clone)]
 pub struct PolicySet {
     pub(crate) roles: Arc<Vec<Arc<Role>>>,
-    /// Whether aggregated ClusterRoles have the rules that they are made of, not those written.
+    /// Whether ClusterRoles with an aggregation rule have the aggregated rules here, instead of
+    /// those written in them.
     pub(crate) is_aggregated: bool,
     pub(crate) bindings: BindingIndex,
     pub(crate) policies: Arc<PolicyIndex>,
@@ -51,50 +52,50 @@ pub struct PolicySet {
     pub(crate) never_deny: Arc<NeverDenyMatcher>,
     pub(crate) cluster_scoped: ClusterScoped,
     pub(crate) labels: Arc<NamespaceLabels>,
-    /// Those of API servers.
+    /// All AccessRequests of the cluster.
     pub(crate) access_requests: Arc<Vec<Arc<AccessRequest>>>,
-    /// Which of them grant; `None`: none.
+    /// Which AccessRequests grant; `None` if none does.
     pub(crate) trust: Option<AccessRequestTrust>,
-    /// What they grant, where they grant anything.
+    /// What the AccessRequests grant; `None` if nothing.
     pub(crate) access: Option<Arc<AccessGrants>>,
-    /// What `/validate` is known to see.
+    /// The requests that `/validate` is known to see.
     pub(crate) reviewed: Option<ReviewedResources>,
-    /// Of Allows with objectConditions, where changes are followed.
+    /// The changes of Allows with objectConditions, if they are tracked.
     pub(crate) history: Option<Arc<GrantHistory>>,
-    /// Those of them that were removed or changed.
+    /// A set of the Allows with objectConditions that were removed or changed recently.
     pub(crate) former: Option<Arc<Self>>,
 }
 
-/// What becomes different in a set.
+/// The differences between a set and the next one.
 #[derive(Debug, Default)]
 pub struct PolicySetChange<'s> {
-    /// The bindings that go: the very objects that the set has.
+    /// The bindings to remove. They must be the same allocations as in the set.
     pub removed_bindings: Vec<Arc<Binding>>,
-    /// Those that come.
+    /// The bindings to add.
     pub added_bindings: Vec<Arc<Binding>>,
-    /// All roles, where one is different.
+    /// All roles, if any is different.
     pub roles: Option<Vec<Arc<Role>>>,
-    /// All policies, where one is different.
+    /// All policies, if any is different.
     pub policies: Option<ChangedPolicies<'s>>,
-    /// All AccessRequests, where one is different.
+    /// All AccessRequests, if any is different.
     pub access_requests: Option<Vec<Arc<AccessRequest>>>,
-    /// The labels of all namespaces, where those of one are different.
+    /// The labels of all namespaces, if any is different.
     pub namespaces: Option<NamespaceLabels>,
-    /// The custom resources that are known to have no namespace.
+    /// The custom resources that are known to be cluster-scoped.
     pub cluster_scoped: ClusterScoped,
 }
 
-/// The AuthorizationPolicies and AuthorizationInvariants of a set that has others than before.
+/// The new AuthorizationPolicies and AuthorizationInvariants of a set.
 #[derive(Debug)]
 pub enum ChangedPolicies<'s> {
-    /// These.
+    /// These objects.
     Objects(Vec<Arc<AuthorizationPolicy>>, Vec<Arc<AuthorizationInvariant>>),
-    /// Those of this set, whose index both then share.
+    /// The objects of this set; both sets then share the index.
     SharedWith(&'s PolicySet),
 }
 
-/// An object that is created or replaced, or an AuthorizationPolicy that is deleted. Nobody is allowed
-/// more once a role or binding is gone.
+/// A write that may allow more than before: an object that is created or replaced, or an
+/// AuthorizationPolicy that is deleted. Deleting a role or binding never allows more.
 #[derive(Debug, Clone)]
 pub enum ObjectWrite {
     /// A Role or ClusterRole.
@@ -103,7 +104,7 @@ pub enum ObjectWrite {
     Binding(Arc<Binding>),
     /// An AuthorizationPolicy.
     Policy(Arc<AuthorizationPolicy>),
-    /// The AuthorizationPolicy of this name, which is deleted.
+    /// The deletion of the AuthorizationPolicy of this name.
     DeletedPolicy(String),
     /// An AuthorizationInvariant.
     Invariant(Arc<AuthorizationInvariant>),
@@ -112,7 +113,7 @@ pub enum ObjectWrite {
 }
 
 impl PolicySet {
-    /// This set after `write`; it shares with this one what is the same.
+    /// This set after `write`, which shares the unchanged parts with this one.
     #[must_use]
     pub fn after_write(&self, write: &ObjectWrite) -> Option<Self> {
         let mut change = PolicySetChange {
@@ -154,7 +155,7 @@ impl PolicySet {
         self.changed(change)
     }
 
-    /// The policies, with `written` in place of the one called `name`.
+    /// The policies, with `written` in place of the policy called `name`.
     fn policies_with(&self, name: &str, written: Option<&Arc<AuthorizationPolicy>>) -> ChangedPolicies<'_> {
         let policies = self.policies.policies.iter().map(|indexed| &indexed.policy);
         let others = policies.filter(|other| other.name != name);
@@ -168,7 +169,7 @@ impl PolicySet {
 // === impl Policies ===
 
 impl ClusterPolicySets {
-    /// What decides for `cluster`.
+    /// The policy set of `cluster`.
     #[must_use]
     pub fn for_cluster(&self, cluster: &str) -> &Arc<PolicySet> {
         self.clusters.get(cluster).unwrap_or(&self.shared)
@@ -177,7 +178,7 @@ impl ClusterPolicySets {
 
 // === impl PolicySet ===
 
-/// No policies at all, and no opinion.
+/// A set without objects, which has no opinion on any request.
 impl Default for PolicySet {
     fn default() -> Self {
         Self::new(Objects::default(), &NeverDeny::default())
@@ -187,8 +188,8 @@ impl Default for PolicySet {
 impl PolicySet {
     /// Indexes `objects`, and aggregates their ClusterRoles.
     ///
-    /// Bindings decide in the order of their names, ClusterRoleBindings first,
-    /// where kube-apiserver takes them as its caches give them.
+    /// Bindings are tried in the order of their names, ClusterRoleBindings first. The order of
+    /// kube-apiserver is that of its caches.
     #[must_use]
     pub fn new(objects: impl Into<SharedObjects>, never_deny: &NeverDeny) -> Self {
         let mut objects = objects.into();
@@ -199,15 +200,14 @@ impl PolicySet {
         Self::of(objects, policies, never_deny)
     }
 
-    /// The set of `objects`, which have the very AuthorizationPolicies and invariants of this set: their index
-    /// exists once, however many sets are made of it. It decides as one that is built from
-    /// nothing.
+    /// A set of `objects` with the AuthorizationPolicies and invariants of this set, whose index
+    /// both sets share. It decides like a set that is built anew.
     #[must_use]
     pub fn with_same_policies(&self, objects: SharedObjects) -> Self {
         Self::of(objects, Arc::clone(&self.policies), Arc::clone(&self.never_deny))
     }
 
-    /// The set of `objects`, whose policies have an index already.
+    /// A set of `objects`, with an existing index of their policies.
     fn of(objects: SharedObjects, policies: Arc<PolicyIndex>, never_deny: Arc<NeverDenyMatcher>) -> Self {
         let SharedObjects {
             mut roles,
@@ -239,8 +239,8 @@ impl PolicySet {
         }
     }
 
-    /// This set after `change`: it decides as one that is built from nothing, and shares with
-    /// this one what did not change. `None` where a binding that is to go is not there.
+    /// This set after `change`. It decides like a set that is built anew, and shares the unchanged
+    /// parts with this one. `None` if a binding to remove is not in the set.
     #[must_use]
     pub fn changed(&self, change: PolicySetChange<'_>) -> Option<Self> {
         let mut set = self.clone();
@@ -271,7 +271,7 @@ impl PolicySet {
         Some(set)
     }
 
-    /// Gives the set other roles, and its bindings those of them that they bind to.
+    /// Replaces the roles, and resolves the role references of the bindings again.
     fn set_roles(&mut self, mut roles: Vec<Arc<Role>>) {
         self.is_aggregated = rbac::aggregate(&mut roles);
         let before: HashMap<(&str, &str), &Arc<Role>> =
@@ -288,7 +288,7 @@ impl PolicySet {
         };
         let rebound = self.bindings.iter().filter(is_rebound);
         let rebound: Vec<Arc<Binding>> = rebound.map(|bound| Arc::clone(&bound.binding)).collect();
-        // They are there.
+        //         // `remove` finds all of them, because they come from this set.
         let _ = self.bindings.remove(&rebound);
         self.bindings.add(&rebound, &roles);
         self.roles = Arc::new(roles);
@@ -300,7 +300,7 @@ impl PolicySet {
         self.access = self.trust.and_then(grants).map(Arc::new);
     }
 
-    /// This set, whose AccessRequests grant as `trust` says; where there is none they grant nothing.
+    /// This set, with AccessRequests granting according to `trust`; with `None` they grant nothing.
     #[must_use]
     pub fn trusting(mut self, trust: Option<AccessRequestTrust>) -> Self {
         self.trust = trust;
@@ -308,8 +308,8 @@ impl PolicySet {
         self
     }
 
-    /// This set with these AccessRequests besides its own, all of which grant whenever they were created: for
-    /// answers offline.
+    /// This set with these AccessRequests in addition to its own. All of them are trusted, whenever
+    /// they were created: this is for offline decisions.
     #[must_use]
     pub fn with_access_requests(
         &self,
@@ -329,7 +329,7 @@ impl PolicySet {
         }))
     }
 
-    /// Which AccessRequests grant; `None`: none.
+    /// Which AccessRequests grant; `None` if none does.
     #[must_use]
     pub const fn access_request_trust(&self) -> Option<AccessRequestTrust> {
         self.trust
@@ -349,13 +349,13 @@ impl PolicySet {
         own.any(|grant| grant.lifts(&policy.name) && grant.allowing_rule(attributes, &mut 0).is_some())
     }
 
-    /// The AccessRequests, whether they grant or not.
+    /// All AccessRequests, including those that do not grant.
     #[must_use]
     pub fn access_requests(&self) -> &[Arc<AccessRequest>] {
         &self.access_requests
     }
 
-    /// This set, with those of `roles` that it does not have: ClusterRoles are aggregated once more.
+    /// This set with those of `roles` that it does not contain. ClusterRoles are aggregated again.
     #[must_use]
     pub fn with_roles(&self, roles: &[Arc<Role>]) -> Self {
         let known: HashSet<(&str, &str)> = self.roles.iter().map(|role| role.key()).collect();
@@ -365,39 +365,39 @@ impl PolicySet {
         set
     }
 
-    /// Whether both have the very same AuthorizationPolicies, and their index exists once.
+    /// Whether both sets share one index of AuthorizationPolicies.
     #[must_use]
     pub fn shares_policies(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.policies, &other.policies)
     }
 
-    /// Whether a rule about namespaces means the same in both: these are labelled alike, and the same
-    /// resources have none.
+    /// Whether rules about namespaces mean the same in both sets: they have the same labels of
+    /// namespaces and the same cluster-scoped resources.
     pub(crate) fn resolves_as(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.labels, &other.labels) && self.cluster_scoped == other.cluster_scoped
     }
 
-    /// Equal for sets that [share their policies](Self::shares_policies), as long as one of them
-    /// is there.
+    /// An address that is equal for sets that [share their policies](Self::shares_policies), as
+    /// long as one of them exists.
     #[must_use]
     pub fn policies_address(&self) -> usize {
         Arc::as_ptr(&self.policies).addr()
     }
 
-    /// Whether `neverDeny` protects this request: no Deny, not even another
-    /// authorizer's, can hold it up.
+    /// Whether `neverDeny` protects this request: no Deny can stop it, not even one of another
+    /// authorizer.
     #[must_use]
     pub fn is_protected(&self, attributes: &Attributes<'_>) -> bool {
         self.never_deny.matches(attributes)
     }
 
-    /// Whom no Deny can hold up.
+    /// The configured `neverDeny`.
     #[must_use]
     pub fn never_deny(&self) -> &NeverDeny {
         self.never_deny.configured()
     }
 
-    /// Whether `neverDeny` names `user`, whatever is asked.
+    /// Whether `neverDeny` names `user`, so that all requests of the user are protected.
     #[must_use]
     pub fn protects(&self, user: &User<'_>) -> bool {
         self.never_deny.matches_user(user)
@@ -413,8 +413,9 @@ impl PolicySet {
         self.policies.policies.iter().map(|indexed| &*indexed.policy)
     }
 
-    /// The instants at which another decision may begin, in no order: the same request is decided in the same way
-    /// at all times between two of them. `None`: at any instant, as where AccessRequests grant.
+    /// The times at which decisions may change, in no particular order: between two of them, the
+    /// same request is always decided alike. `None` if decisions may change at any time, for
+    /// example if AccessRequests grant.
     #[must_use]
     pub fn time_boundaries(&self) -> Option<Vec<Time>> {
         let is_steady = self.access.is_none()
@@ -429,14 +430,14 @@ impl PolicySet {
         self.policies.invariants.iter()
     }
 
-    /// The custom resources that are known to have no namespace.
+    /// The custom resources that are known to be cluster-scoped.
     #[must_use]
     pub const fn cluster_scoped(&self) -> &ClusterScoped {
         &self.cluster_scoped
     }
 
-    /// This set as it decides about the namespace `name`, and about no other, if that had `labels`; where
-    /// its labels are known, those stay.
+    /// This set with `labels` for the namespace `name`, for decisions in this namespace only. If
+    /// the labels of the namespace are known, these are kept.
     pub(crate) fn with_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> Self {
         let mut set = self.clone();
         if !self.labels.contains_key(name) {
@@ -451,7 +452,7 @@ impl PolicySet {
         !self.labels.is_empty()
     }
 
-    /// The name and end of each policy that has an end, past ones too.
+    /// The name and end of each policy that has an end, including those that have ended.
     pub fn ends(&self) -> impl Iterator<Item = (&str, Time)> {
         let policies = self.authorization_policies();
         policies.flat_map(|policy| {
@@ -460,19 +461,20 @@ impl PolicySet {
         })
     }
 
-    /// The kind and name of each policy, by the index that is passed to an [`Observer`](super::Observer).
+    /// The kind and name of each policy, at the index that is passed to an
+    /// [`Observer`](super::Observer).
     pub fn policies(&self) -> impl ExactSizeIterator<Item = (CauseKind, &Arc<str>)> {
         let policies = self.policies.policies.iter();
         policies.map(|indexed| (CauseKind::AuthorizationPolicy, &indexed.name))
     }
 
-    /// The roles, aggregated.
+    /// The roles, with ClusterRoles aggregated.
     #[must_use]
     pub fn roles(&self) -> &[Arc<Role>] {
         &self.roles
     }
 
-    /// The bindings, in the order in which they decide.
+    /// The bindings, in the order in which they are tried.
     pub fn bindings(&self) -> impl Iterator<Item = &Binding> {
         self.bindings.iter().map(|bound| &*bound.binding)
     }

@@ -1,5 +1,5 @@
-//! The walk through Denies and Limits, RBAC and Allows, recorded or not: how a
-//! [`PolicySet`] decides.
+//! How a [`PolicySet`] decides: the walk through Denies and Limits, RBAC, Allows and
+//! AccessRequests, which can be recorded.
 
 mod policies;
 
@@ -18,9 +18,9 @@ use super::{
 };
 use crate::model::{Attributes, Cause, CauseKind, Deadline, Decision, PolicyResult, Time};
 
-/// What is reported of a walk.
+/// Records a walk.
 trait WalkRecorder {
-    /// Whether what does not apply is wanted too.
+    /// Whether policies and bindings that do not apply are recorded, too.
     const DETAILED: bool;
 
     fn evaluated(&mut self, policy: usize, result: PolicyResult);
@@ -30,36 +30,38 @@ trait WalkRecorder {
     fn record(&mut self, event: TraceEntry);
 }
 
-/// Reports the results of policies alone.
+/// Reports the results of policies only.
 struct ObserverRecorder<'o, O>(&'o mut O);
 
-/// Keeps everything.
+/// Records everything.
 #[derive(Default)]
 struct TraceRecorder(Trace);
 
-/// A request to a policy set, and what of it is worked out at most once.
+/// A request to a policy set, with values that are computed at most once.
 struct WalkRequest<'s, 'r> {
     set: &'s PolicySet,
     attributes: &'r Attributes<'r>,
     now: Time,
-    /// The numbers by which policies know the user, where a rule fits in all else.
+    /// The term numbers of the user in policies, computed when the first rule matches in everything
+    /// but its subjects.
     user_ids: OnceCell<TermIds>,
     deadline: Deadline<'r>,
-    /// Whether an Allow with objectConditions may grant it.
+    /// Whether an Allow with objectConditions may grant the request.
     grants_on_condition: bool,
-    /// Whether AccessRequests count.
+    /// Whether AccessRequests are considered.
     uses_access_requests: bool,
     query: PolicyQuery<'s, 'r>,
     activation: RequestActivation<'r>,
     is_protected: OnceCell<bool>,
 }
 
-/// One request on its way to a decision.
+/// The state of one walk.
 struct Walk<'q, 's, 'r, R> {
     request: &'q WalkRequest<'s, 'r>,
     visited: usize,
     shadow: Vec<Shadow>,
-    /// What lifted a Deny or Limit that is enforced, and the rule by which it grants the request.
+    /// The first AccessRequest that lifted an enforced Deny or Limit, and the rule by which it
+    /// grants the request.
     lifted: Option<(&'s AccessGrant, usize)>,
     recorder: R,
 }
@@ -67,13 +69,13 @@ struct Walk<'q, 's, 'r, R> {
 /// A policy that decides.
 struct DecidingPolicy<'s> {
     policy: &'s AuthorizationPolicy,
-    /// The rule that applies; none of a Limit.
+    /// The rule that applies; `None` for a Limit.
     rule: Option<usize>,
-    /// The condition that has no result, where that decides.
+    /// The condition that could not be evaluated, if that decides.
     failed: Option<&'s str>,
 }
 
-/// The rule of a role that comes nearest to a request.
+/// The rule of a role that comes nearest to allowing a request.
 enum NearestRule {
     Allows(usize),
     Mismatch(usize, Criterion),
@@ -83,14 +85,14 @@ enum NearestRule {
 // === impl PolicySet ===
 
 impl PolicySet {
-    /// Decides, as at `now`, in as much time as that takes.
+    /// Decides as of `now`, without a deadline.
     #[must_use]
     pub fn authorize<'s>(&'s self, attributes: &Attributes<'_>, now: Time) -> Authorization<'s> {
         self.authorize_observed(attributes, now, Deadline::NEVER, &mut ())
     }
 
-    /// Decides, and reports to `observer` the result of each policy that was evaluated. A
-    /// condition that has no result by the deadline is an error under its policy's failurePolicy.
+    /// Decides, and reports the result of each evaluated policy to `observer`. A condition that is
+    /// not evaluated by the deadline is an error, to which its policy's failurePolicy applies.
     pub fn authorize_observed<'s>(
         &'s self,
         attributes: &Attributes<'_>,
@@ -102,7 +104,7 @@ impl PolicySet {
         Walk::new(&request, ObserverRecorder(observer)).decide().0
     }
 
-    /// Decides whatever the object of the request is: Allows with objectConditions grant nothing.
+    /// Decides regardless of the object of the request: Allows with objectConditions grant nothing.
     #[must_use]
     pub fn authorize_unconditionally<'s>(
         &'s self,
@@ -115,8 +117,8 @@ impl PolicySet {
         Walk::new(&request, ObserverRecorder(&mut ())).decide().0
     }
 
-    /// Whether RBAC or an Allow allows it, and no Deny or Limit refuses it; AccessRequests neither grant nor
-    /// lift here.
+    /// Whether RBAC or an Allow without objectConditions allows the request, and no Deny or Limit
+    /// denies it. AccessRequests neither grant nor lift here.
     #[must_use]
     pub fn allows_without_access_requests(
         &self,
@@ -130,7 +132,8 @@ impl PolicySet {
         decided.decision == Decision::Allow
     }
 
-    /// What Denies and Limits say, and those in Shadow: a Deny, or no opinion, whatever else would allow it.
+    /// Evaluates Denies and Limits, including those in mode Shadow. The decision is a Deny or no
+    /// opinion, whatever would allow the request.
     #[must_use]
     pub fn refuse<'s>(
         &'s self,
@@ -142,8 +145,8 @@ impl PolicySet {
         Walk::new(&request, ObserverRecorder(&mut ())).refuse()
     }
 
-    /// Decides by the same walk, and says of everything considered why it did
-    /// or did not apply. Linear in the policies and in the user's bindings.
+    /// Decides by the same walk, and records for everything considered why it did or did not apply.
+    /// Takes time linear in the policies and in the user's bindings.
     #[must_use]
     pub fn explain<'s>(&'s self, attributes: &Attributes<'_>, now: Time) -> (Authorization<'s>, Trace) {
         let request = WalkRequest::new(self, attributes, now, Deadline::NEVER);
@@ -151,9 +154,9 @@ impl PolicySet {
         (authorization, recorder.0)
     }
 
-    /// Says why nothing decided; meaningful where [`PolicySet::authorize`] has
-    /// no opinion. Linear in the user's bindings and the policies that allow,
-    /// and bounded: it compares no more than a few thousand rules.
+    /// Returns why nothing decided; meaningful only if [`PolicySet::authorize`] has no opinion.
+    /// Takes time linear in the user's bindings and in the Allows, and compares no more than a few
+    /// thousand rules.
     #[must_use]
     pub fn unmatched(&self, attributes: &Attributes<'_>, now: Time) -> NearMisses {
         let request = WalkRequest::new(self, attributes, now, Deadline::NEVER);
@@ -209,7 +212,7 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
         }
     }
 
-    /// The numbers by which policies know the user.
+    /// The term numbers of the user in policies.
     fn user_ids(&self) -> &[u32] {
         let ids = || self.set.policies.terms.ids_of(&self.attributes.user);
         self.user_ids.get_or_init(ids)
@@ -219,7 +222,8 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
         policy.validity.contains(self.now)
     }
 
-    /// Why a policy with objectConditions that applies decides nothing here; `None` where an Allow grants.
+    /// Why a policy with objectConditions that applies decides nothing here; `None` if it is an
+    /// Allow that grants.
     fn not_granted(&self, policy: &Arc<AuthorizationPolicy>) -> Option<NotGranted> {
         match policy.effect {
             Effect::Allow if !self.grants_on_condition => Some(NotGranted::AtValidate),
@@ -230,8 +234,8 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
         }
     }
 
-    /// The first AccessRequest in force that grants the request, and lifts `lifted` if that is wanted, with
-    /// the rule of its role.
+    /// The first AccessRequest in force that grants the request, and that lifts the policy `lifted`
+    /// if one is given, with the rule of its role.
     fn access(&self, lifted: Option<&str>, visited: &mut usize) -> Option<(&'s AccessGrant, usize)> {
         let grants = self.set.access.as_deref().filter(|_| self.uses_access_requests)?;
         let mut own = grants.of(&self.attributes.user, self.now);
@@ -250,7 +254,7 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
         *self.is_protected.get_or_init(is_protected)
     }
 
-    /// The result of the conditions of `policy`, and what they cost.
+    /// The result of the conditions of `policy`, and their CEL cost.
     fn conditions<'p>(&self, policy: &'p AuthorizationPolicy) -> (ConditionsResult<'p>, u64) {
         let before = self.activation.cost();
         let result = Condition::all(&policy.conditions, &self.activation);
@@ -406,7 +410,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
         grant
     }
 
-    /// Why a binding that applies to the user allows the request or not.
+    /// Whether a binding that applies to the user allows the request, and why not.
     fn binding_event(&self, bound: &BoundRole) -> TraceEntry {
         let nearest = bound.role.as_ref().map(|role| self.nearest_rule(&role.rules));
         let finding = match nearest {
@@ -429,7 +433,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
         TraceEntry::of_binding(&bound.binding, finding)
     }
 
-    /// The first rule that allows, or else the one that comes nearest.
+    /// The first rule that allows, or otherwise the nearest one.
     fn nearest_rule(&self, rules: &[Rule]) -> NearestRule {
         let mut nearest = None;
         for (number, rule) in rules.iter().enumerate() {

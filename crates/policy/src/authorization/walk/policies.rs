@@ -1,4 +1,4 @@
-//! The policies of one group, to the first that decides.
+//! Evaluates the policies of one group, up to the first that decides.
 
 use std::sync::Arc;
 use std::{fmt, ptr};
@@ -16,9 +16,10 @@ use crate::model::{CauseKind, Decision, PolicyResult};
 /// Why a policy applies.
 #[derive(Clone, Copy)]
 enum Applies {
-    /// This rule of a Deny or Allow does.
+    /// This rule of a Deny or Allow applies.
     Rule(usize),
-    /// No rule of a Limit holds the request. The nearest, and the first of it that does not fit.
+    /// The request lies within no rule of a Limit. `rule` is the nearest, and `criterion` the first
+    /// of its criteria that is not met.
     BeyondLimit {
         rule: Option<usize>,
         criterion: Criterion,
@@ -42,8 +43,9 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         by_policy.find_map(|rules| self.evaluate_candidates(rules))
     }
 
-    /// The same of a group with Limits. The index finds what applies, and a Limit applies where it
-    /// finds nothing: each Limit of the user is asked about, in its place among the others.
+    /// Does the same for a group with Limits. The index finds rules that match, but a Limit applies
+    /// if none of its rules does: each Limit for the user is evaluated, in the order of all
+    /// policies.
     fn first_deciding_beside_limits(&mut self, group: &'s PolicyGroup) -> Option<DecidingPolicy<'s>> {
         let request = self.request;
         let candidates = group.candidates(&request.query, || request.user_ids());
@@ -73,14 +75,14 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         others.find_map(|rules| self.evaluate_candidates(rules))
     }
 
-    /// The policy of `rules`, if one of them makes it decide.
+    /// Evaluates the policy of `rules`, and returns it if it decides.
     fn evaluate_candidates(&mut self, rules: &[&'s IndexedRule]) -> Option<DecidingPolicy<'s>> {
         let policy = &rules.first()?.policy;
         let compare = |walk: &mut Self, rule| walk.compare(rule);
         self.evaluate_policy(policy, rules.iter().copied(), compare)
     }
 
-    /// As [`Walk::evaluate_policy`], of a policy that the index may rule out.
+    /// Like [`Walk::evaluate_policy`], for a policy that the index might rule out.
     fn explain_policy(
         &mut self,
         policy: &'s IndexedPolicy,
@@ -114,8 +116,8 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         })
     }
 
-    /// The policy, if the first of `rules` that applies makes it decide; a Limit, if none of them
-    /// holds the request.
+    /// Evaluates a policy, and returns it if it decides. A Deny or Allow applies if one of `rules`
+    /// does, a Limit if the request lies within none of them.
     fn evaluate_policy(
         &mut self,
         indexed: &'s IndexedPolicy,
@@ -150,13 +152,14 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         None
     }
 
-    /// Whether a rule applies to the request, or of a Limit holds it, leaving subjects aside.
+    /// Compares the request with everything in a rule but the subjects.
     pub(crate) fn compare(&mut self, rule: &IndexedRule) -> RuleMatch {
         self.visited += 1;
         self.request.query.compare(rule)
     }
 
-    /// The policy that applies, if it decides: neverDeny, conditions, mode.
+    /// Returns the policy, which applies, if it decides despite neverDeny, objectConditions,
+    /// conditions, AccessRequests and its mode.
     fn applies(&mut self, indexed: &'s IndexedPolicy, applies: Applies) -> Option<DecidingPolicy<'s>> {
         let policy = &indexed.policy;
         let rule = applies.rule();
@@ -329,25 +332,25 @@ impl Applies {
     }
 }
 
-// Why nothing decided: the bindings and policies that came nearest, and missing roles.
+// Near misses: the bindings and policies that came nearest if nothing decided, and missing roles.
 
-/// The most bindings of a subject, the most rules of all of them, and the most rules of policies
-/// that are compared.
+/// The maximum of bindings for each subject, of rules of all bindings, and of rules of policies
+/// that are compared to find near misses.
 const MAX_COMPARED: usize = 1_000;
 
-/// At most [`NearMisses::MAX_NEAREST`], the nearest first; of those that are equally near, the one
-/// that was added first.
+/// At most [`NearMisses::MAX_NEAREST`] near misses, the nearest first, and equally near ones in the
+/// order in which they were added.
 #[derive(Default)]
 struct RankedMisses<'s>(Vec<NearMiss<'s>>);
 
 struct NearMiss<'s> {
     object: NearMissObject<'s>,
-    /// The rule that came nearest; `None` where there is none.
+    /// The nearest rule; `None` if there is none.
     rule: Option<usize>,
     criterion: Criterion,
 }
 
-/// What might have allowed.
+/// A binding or policy that might have allowed the request.
 #[derive(Clone, Copy)]
 enum NearMissObject<'s> {
     Binding(&'s Binding),
@@ -369,7 +372,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         }
     }
 
-    /// Adds bindings; the roles that are missing among theirs.
+    /// Adds the bindings to `nearest`. Returns the errors about missing roles.
     fn compare_bindings(&self, bindings: &[&'s BoundRole], nearest: &mut RankedMisses<'s>) -> Vec<String> {
         let mut errors = Vec::new();
         let mut left = MAX_COMPARED;
@@ -393,8 +396,8 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         errors
     }
 
-    /// Adds the policies that allow and are for this user; why those grant nothing that apply and have
-    /// objectConditions.
+    /// Adds the Allows for this user to `nearest`. Returns why those with objectConditions grant
+    /// nothing although they apply.
     fn compare_allow_policies(&mut self, nearest: &mut RankedMisses<'s>) -> Vec<String> {
         let mut not_granted = Vec::new();
         let request = self.request;
@@ -460,8 +463,8 @@ impl fmt::Display for NearMisses {
 // === impl RankedMisses ===
 
 impl<'s> RankedMisses<'s> {
-    /// A rule of `object` does not fit in `criterion`: the later in the order of [`Criterion`], the
-    /// nearer the rule. Each object counts once, with its nearest rule.
+    /// Adds a rule of `object` that fails at `criterion`: the later the criterion in the order of
+    /// [`Criterion`], the nearer the rule. Each object is kept once, with its nearest rule.
     fn add(&mut self, object: NearMissObject<'s>, rule: Option<usize>, criterion: Criterion) {
         if let Some(known) = self.0.iter().position(|known| known.object.is(object)) {
             if self
@@ -508,7 +511,7 @@ impl NearMiss<'_> {
 // === impl NearMissObject ===
 
 impl NearMissObject<'_> {
-    /// Whether both are the very same object.
+    /// Whether both are the same object in memory.
     fn is(self, other: Self) -> bool {
         match (self, other) {
             (Self::Binding(one), Self::Binding(other)) => ptr::eq(one, other),
