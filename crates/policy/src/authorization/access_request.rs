@@ -1,13 +1,13 @@
-//! AccessRequests: a ClusterRole for a time, which somebody asked for and somebody else approved.
+//! AccessRequests: a ClusterRole for a limited time, requested by one user and approved by others.
 //!
 //! ```text
-//! asked ─▶ approved ─▶ … ─▶ the approval that completes the number ─▶ + duration ─▶ ended
-//!      └─▶ denied, withdrawn, deleted: grants nothing from then on
+//! requested ─▶ approved ─▶ … ─▶ the last approval that is required ─▶ + duration ─▶ ended
+//!          └─▶ denied, withdrawn, deleted: grants nothing from then on
 //! ```
 //!
-//! One grants as a binding of its requester to the ClusterRole would, in each of its namespaces or in
-//! the whole cluster. It lifts a Deny or Limit that is `liftable` and that it names, for requests that
-//! the role allows there.
+//! An AccessRequest grants what a binding of its requester to the ClusterRole would grant, in each
+//! of its namespaces or in the whole cluster. It also lifts the `liftable` Denies and Limits that
+//! it names, for requests that the role allows there.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,51 +17,54 @@ use super::{AccessRequest, Role, RoleKind, RoleRef};
 use super::{Binding, Subject};
 use crate::model::{Attributes, Target, Time, User, Validity};
 
-/// How far ahead of this clock the time of an entry may be, in seconds: the clocks of replicas differ by less.
+/// How far the time of an approval may be ahead of this clock, in seconds: the clocks of replicas
+/// differ by less.
 const MAX_AHEAD_SECONDS: i64 = 60;
 
 /// `authorization.accessRequests` of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessRequestSettings {
-    /// The longest time for which one grants, whatever it asks for.
+    /// The maximum time for which an AccessRequest grants, even if it requests more.
     pub max_duration_seconds: i64,
-    /// How many people must approve one; at least one.
+    /// How many users other than the requester must approve an AccessRequest; at least one.
     pub approvals: usize,
 }
 
 /// Which AccessRequests of a cluster grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AccessRequestTrust {
-    /// What they may grant.
+    /// The limits of what they grant.
     pub settings: AccessRequestSettings,
-    /// Only what was created after this is what `/mutate` and `/validate` made of it; `None`: all is.
+    /// AccessRequests created after this time are known to have passed `/mutate` and `/validate`;
+    /// earlier ones grant nothing. `None`: all grant.
     pub since: Option<Time>,
 }
 
-/// Where an AccessRequest is on its way, at one instant.
+/// The state of an AccessRequest at one instant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AccessRequestState {
     /// Approvals are missing.
     Pending,
-    /// It grants.
+    /// It grants its role.
     InForce,
-    /// It has granted.
+    /// It has granted its role, and has ended.
     Ended,
     /// Somebody denied it.
     Denied,
     /// Somebody withdrew it, or it is being deleted.
     Withdrawn,
-    /// It was not made through `/mutate` and `/validate`, or that is not known, or its time is ahead.
+    /// It is not known to have passed `/mutate` and `/validate`, or its last approval lies in the
+    /// future.
     Disbelieved,
 }
 
-/// What an approved AccessRequest grants.
+/// An approved AccessRequest, with what it grants.
 #[derive(Debug, Clone)]
 pub(crate) struct AccessGrant {
     pub(crate) request: Arc<AccessRequest>,
-    /// `None` where there is no such ClusterRole.
+    /// `None` if the ClusterRole does not exist.
     role: Option<Arc<Role>>,
-    /// Those whose approvals it needed.
+    /// The users whose approvals were required.
     approvers: Box<[String]>,
     from: Time,
     until: Time,
@@ -74,8 +77,8 @@ pub(crate) struct AccessGrants(HashMap<String, Vec<AccessGrant>>);
 // === impl AccessRequest ===
 
 impl AccessRequest {
-    /// The first and the last instant, the latter excluded, at which it grants as far as its approvals
-    /// say; `None` where these are too few.
+    /// The period in which it grants, according to its approvals: its first instant, and the first
+    /// instant after it. `None` if there are too few approvals.
     #[must_use]
     pub fn period(&self, settings: AccessRequestSettings) -> Option<(Time, Time)> {
         let mut approvers = BTreeSet::new();
@@ -92,7 +95,7 @@ impl AccessRequest {
         None
     }
 
-    /// Those who approved it up to the number that it needs.
+    /// The users who approved it, up to the required number.
     pub fn approvers(&self, settings: AccessRequestSettings) -> impl Iterator<Item = &str> {
         let own = self.requester.username.as_str();
         let mut seen = BTreeSet::new();
@@ -101,7 +104,7 @@ impl AccessRequest {
         names.take(settings.approvals.max(1))
     }
 
-    /// Whether it was made through `/mutate` and `/validate`.
+    /// Whether it is known to have passed `/mutate` and `/validate`.
     fn is_believed(&self, trust: AccessRequestTrust) -> bool {
         match trust.since {
             None => true,
@@ -109,7 +112,7 @@ impl AccessRequest {
         }
     }
 
-    /// Where it is at `now`; `None`: nothing is known of a cluster where AccessRequests grant.
+    /// Its state at `now`. With `None` as `trust`, no AccessRequest of the cluster grants.
     #[must_use]
     pub fn state(&self, trust: Option<AccessRequestTrust>, now: Time) -> AccessRequestState {
         let Some(trust) = trust.filter(|trust| self.is_believed(*trust)) else {
@@ -129,7 +132,7 @@ impl AccessRequest {
         }
     }
 
-    /// Whether a user is the one who asked.
+    /// Whether `user` is the requester.
     #[must_use]
     pub fn is_of(&self, user: &User<'_>) -> bool {
         self.requester.username == user.name && self.requester.uid == user.uid
@@ -139,7 +142,7 @@ impl AccessRequest {
 // === impl AccessRequestState ===
 
 impl Default for AccessRequestSettings {
-    /// What the configuration says where it leaves them out: eight hours, and one approval.
+    /// The defaults of the configuration: eight hours, and one approval.
     fn default() -> Self {
         Self {
             max_duration_seconds: 8 * 3600,
@@ -149,7 +152,7 @@ impl Default for AccessRequestSettings {
 }
 
 impl AccessRequestState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 6] = [
         Self::Pending,
         Self::InForce,
@@ -176,7 +179,7 @@ impl AccessRequestState {
 // === impl AccessGrants ===
 
 impl AccessGrants {
-    /// What `requests` grant at some time; `None` where that is nothing.
+    /// The approved ones of `requests`, whenever they grant; `None` if there are none.
     pub(crate) fn new(
         requests: &[Arc<AccessRequest>],
         roles: &[Arc<Role>],
@@ -208,7 +211,7 @@ impl AccessGrants {
             });
         }
         for own in by_requester.values_mut() {
-            // The last to end first, so that the search stops at one that has ended.
+            // The last to end comes first, so that a search can stop at one that has ended.
             own.sort_by(|one, other| {
                 let names = one.request.name.cmp(&other.request.name);
                 other.until.cmp(&one.until).then(names)
@@ -217,7 +220,7 @@ impl AccessGrants {
         (!by_requester.is_empty()).then_some(Self(by_requester))
     }
 
-    /// Those in force at `now` for the user, the last to end first.
+    /// The grants of the user in force at `now`, the last to end first.
     pub(crate) fn of(&self, user: &User<'_>, now: Time) -> impl Iterator<Item = &AccessGrant> {
         let own = self.0.get(user.name.as_ref()).map_or(&[][..], Vec::as_slice);
         let own = own.iter().take_while(move |grant| now < grant.until);
@@ -226,7 +229,8 @@ impl AccessGrants {
         })
     }
 
-    /// Those that grant at `now` or later, of all users, in the order in which those of one user are asked.
+    /// The grants of all users that end after `now`, in the order in which those of a user are
+    /// tried.
     pub(crate) fn since(&self, now: Time) -> Vec<&AccessGrant> {
         let all = self.0.values().flatten();
         let mut found: Vec<_> = all.filter(|grant| now < grant.until).collect();
@@ -235,7 +239,7 @@ impl AccessGrants {
         found
     }
 
-    /// Those in force at `now`, of all users, by name.
+    /// The grants of all users in force at `now`, by name.
     pub(crate) fn in_force(&self, now: Time) -> Vec<&AccessGrant> {
         let all = self.0.values().flatten();
         let is_in_force =
@@ -249,7 +253,7 @@ impl AccessGrants {
 // === impl AccessGrant ===
 
 impl AccessGrant {
-    /// The rule of the role that allows what is asked, where it grants that role.
+    /// The rule of the role that allows the request, if the role is granted there.
     pub(crate) fn allowing_rule(&self, attributes: &Attributes<'_>, visited: &mut usize) -> Option<usize> {
         let namespaces = &self.request.namespaces;
         let is_there = match &attributes.target {
@@ -261,12 +265,12 @@ impl AccessGrant {
         role.rules.first_allowing(attributes, visited)
     }
 
-    /// The role that it grants; `None` where there is no such ClusterRole.
+    /// The granted role; `None` if the ClusterRole does not exist.
     pub(crate) const fn role(&self) -> Option<&Arc<Role>> {
         self.role.as_ref()
     }
 
-    /// When it grants.
+    /// The period in which it grants.
     pub(crate) fn period(&self) -> Validity {
         Validity {
             not_before: Some(self.from.plus_seconds(-MAX_AHEAD_SECONDS)),
@@ -290,17 +294,17 @@ impl AccessGrant {
         })
     }
 
-    /// Whether it names the AuthorizationPolicy `name` among those that it lifts.
+    /// Whether it names the AuthorizationPolicy `name` to be lifted.
     pub(crate) fn lifts(&self, name: &str) -> bool {
         self.request.lifts.iter().any(|one| one == name)
     }
 
-    /// Those whose approvals it needed, in their order.
+    /// The users whose approvals were required, in the order of their approvals.
     pub(crate) fn approvers(&self) -> impl Iterator<Item = &str> {
         self.approvers.iter().map(String::as_str)
     }
 
-    /// The first instant at which it grants no more.
+    /// The first instant at which it no longer grants.
     pub(crate) const fn until(&self) -> Time {
         self.until
     }

@@ -1,16 +1,15 @@
-//! Other authorizers: match conditions, order, failure policy. Calls are made
-//! elsewhere.
+//! Other authorizers: match conditions, order, failure policy.
 //!
 //! ```text
-//! no opinion ─▶ each in its order: matchConditions ─ all hold ─▶ asked ─ answered ─┐
-//!                                    │      └ no result ─▶ failurePolicy ─────────┤
-//!                                    └ one false ─▶ passed over        first Allow or Deny decides
+//! no opinion ─▶ each in order: matchConditions ─ all hold ─▶ called ─ responded ─┐
+//!                                    │      └ error ─▶ failurePolicy ────────────┤
+//!                                    └ one false ─▶ skipped            first Allow or Deny decides
 //! ```
 //!
-//! Nothing is called from here: the caller of a [`Consultation`] makes the calls and
-//! passes the [`Opinion`]s to it.
+//! This module makes no calls: the owner of a [`Consultation`] calls the authorizers and passes it
+//! their [`Opinion`]s.
 //!
-//! Facts: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`,
+//! It follows `apiserver/plugin/pkg/authorizer/webhook/webhook.go` and
 //! `apiserver/pkg/authorization/{cel/matcher,union/union}.go`.
 
 use std::borrow::Cow;
@@ -20,74 +19,73 @@ use super::{Authorization, FailurePolicy};
 use crate::model::{Attributes, Cause, CauseKind, Deadline, Decision, cut};
 use portcullis_cel::quote;
 
-/// The versions of `authorization.k8s.io` in which SubjectAccessReviews
-/// are asked and answered.
+/// The versions of `authorization.k8s.io` in which SubjectAccessReviews are sent and received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SubjectAccessReviewVersion {
-    /// `authorization.k8s.io/v1`: groups under `groups`.
+    /// `authorization.k8s.io/v1`: the groups are in the field `groups`.
     V1,
-    /// `authorization.k8s.io/v1beta1`: groups under `group`.
+    /// `authorization.k8s.io/v1beta1`: the groups are in the field `group`.
     V1beta1,
 }
 
-/// One of `authorization.webhooks`: whether to ask it, and what its failure means.
+/// One of `authorization.webhooks`: when to call it, and what its failure means.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Authorizer {
     /// `name`.
     pub name: String,
-    /// `matchConditions`: it is asked where all of them hold.
+    /// `matchConditions`: the authorizer is called if all of them hold.
     pub match_conditions: Vec<Condition>,
-    /// Its decision where it gives no answer.
+    /// Its decision if the call fails.
     pub failure_policy: FailurePolicy,
 }
 
-/// Whether an authorizer is to be asked about a request.
+/// Whether an authorizer is to be called for a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Relevance {
-    /// All conditions hold.
+    /// All match conditions hold.
     Asked,
     /// The condition of this name is false.
     Skipped(String),
-    /// None is false, but one has no result: why.
+    /// No condition is false, but one could not be evaluated, for this reason.
     Failed(String),
 }
 
-/// What an authorizer came to.
+/// The response of an authorizer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opinion {
-    /// Its answer.
+    /// Its decision.
     pub decision: Decision,
     /// Its reason; may be empty.
     pub reason: String,
-    /// What went wrong. It does not exclude an answer.
+    /// The error, which an authorizer may report along with a decision.
     pub error: Option<String>,
 }
 
-/// What an authorizer came to, and its name.
+/// The response of an authorizer, and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedOpinion {
-    /// `name` of the authorizer.
+    /// The `name` of the authorizer.
     pub name: String,
-    /// What it came to.
+    /// Its response.
     pub opinion: Opinion,
 }
 
-/// The authorizers' opinions about one request, as they come in.
+/// The opinions of the authorizers about one request, collected one by one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Consultation {
     authorization: Authorization<'static>,
     is_protected: bool,
     reasons: Vec<String>,
     errors: Vec<String>,
-    /// What was taken so far, where that is kept.
+    /// The opinions so far, if they are kept.
     taken: Option<Vec<NamedOpinion>>,
 }
 
 // === impl Authorizer ===
 
 impl Authorizer {
-    /// Whether to ask about `attributes`. Conditions are evaluated in their
-    /// order, up to the first that is false; one that has no result by the deadline fails.
+    /// Whether to call the authorizer for `attributes`. Conditions are evaluated in their order, up
+    /// to the first that is false. One that is not evaluated by the deadline is an error.
     #[must_use]
     pub fn relevance(&self, attributes: &Attributes<'_>, deadline: Deadline<'_>) -> Relevance {
         let activation = RequestActivation::new(attributes).until(deadline);
@@ -98,7 +96,7 @@ impl Authorizer {
         }
     }
 
-    /// Its decision where it gives no answer because of `error`.
+    /// The opinion that stands for a call that failed with `error`.
     #[must_use]
     pub fn failed(&self, error: impl Into<String>) -> Opinion {
         Opinion {
@@ -115,11 +113,11 @@ impl Authorizer {
 // === impl Consultation ===
 
 impl Consultation {
-    /// The most bytes of what is reported about errors.
+    /// The maximum length of the error message, in bytes.
     pub const MAX_ERROR_BYTES: usize = 1024;
 
-    /// About a request on which `own`, which is kept, has no opinion.
-    /// `is_protected`: whether no Deny can hold it up.
+    /// Starts with `own`, which has no opinion: it is the result unless an authorizer decides.
+    /// `is_protected` says whether `neverDeny` protects the request.
     #[must_use]
     pub fn new(own: Authorization<'_>, is_protected: bool) -> Self {
         Self {
@@ -131,27 +129,27 @@ impl Consultation {
         }
     }
 
-    /// Whether no Deny can hold the request up.
+    /// Whether `neverDeny` protects the request.
     #[must_use]
     pub const fn is_protected(&self) -> bool {
         self.is_protected
     }
 
-    /// The same, which keeps what it takes ([`Consultation::taken`]) if `keeps`.
+    /// Keeps all opinions for [`Consultation::taken`] if `keeps`.
     #[must_use]
     pub fn keeping(self, keeps: bool) -> Self {
         let taken = keeps.then(Vec::new);
         Self { taken, ..self }
     }
 
-    /// The opinions so far, in the order in which they were taken; none where they are not kept.
+    /// The opinions so far, in the order in which they were taken; empty if they are not kept.
     #[must_use]
     pub fn taken(&mut self) -> Vec<NamedOpinion> {
         self.taken.take().unwrap_or_default()
     }
 
-    /// Takes what the authorizer `name` came to. Whether that decides: nobody
-    /// else needs to be asked then.
+    /// Takes the opinion of the authorizer `name`. Returns whether that decides, so that no other
+    /// authorizer has to be called.
     pub fn take(&mut self, name: &str, opinion: Opinion) -> bool {
         if let Some(taken) = &mut self.taken {
             taken.push(NamedOpinion {
@@ -185,7 +183,7 @@ impl Consultation {
         }
     }
 
-    /// The answer, and what went wrong on the way; empty if nothing did.
+    /// The decision, and the error messages, joined; empty if there were no errors.
     #[must_use]
     pub fn finish(self) -> (Authorization<'static>, String) {
         let mut authorization = self.authorization;

@@ -1,12 +1,12 @@
 //! Conditions: CEL expressions over the spec of the review.
 //!
 //! ```text
-//! load:     text -> check (names, types) -> Condition
+//! load:     string -> check (names, types) -> Condition
 //! request:  Attributes -> Activation -> Condition::evaluate -> bool | error
 //! ```
 //!
-//! The variable is `request`, the spec of a SubjectAccessReview in its v1 form, whatever
-//! the version of the review, as in kube-apiserver's authorizer match conditions
+//! The variable `request` is the spec of a SubjectAccessReview in its v1 form, regardless of the
+//! version of the review, as in kube-apiserver's authorizer match conditions
 //! (`apiserver/pkg/authorization/cel/compile.go`).
 
 use std::borrow::Cow;
@@ -20,11 +20,11 @@ use portcullis_cel::{
     Type, Value, Version, cost,
 };
 
-/// The deepest nesting of brackets, those in texts counted too: so deep the
-/// parser goes on any thread's stack, in a build without optimisation as well.
+/// The maximum nesting of brackets, including those in string literals. The parser can recurse this
+/// deep on the stack of any thread, even in a build without optimisation.
 pub const MAX_NESTING: usize = 64;
 
-/// One condition, compiled. Cheap to clone.
+/// A compiled condition. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     compiled: Arc<CompiledCondition>,
@@ -40,26 +40,26 @@ struct CompiledCondition {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConditionError {
-    /// Nothing but white space.
+    /// Empty, or nothing but white space.
     #[error("the expression is empty")]
     Empty,
-    /// Deeper than [`MAX_NESTING`].
+    /// Brackets nest deeper than [`MAX_NESTING`].
     #[error("the expression nests deeper than {MAX_NESTING} brackets")]
     TooDeep,
-    /// No CEL, too long or too deep, a name or field that is not there, types
-    /// that do not fit, or a result that is not statically bool.
+    /// Not valid CEL: a syntax error, too long or too deep, an undeclared name or field, types that
+    /// do not match, or a result that is not statically `bool`.
     #[error(transparent)]
     Invalid(#[from] CompileError),
 }
 
-/// Why a condition has no result for a request.
+/// Why a condition could not be evaluated for a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConditionEvaluationError {
-    /// A field that is absent, an index out of range, a limit that is reached, ….
+    /// For example a field that is absent, an index out of range, or a limit that is reached.
     #[error(transparent)]
     Failed(#[from] EvalError),
-    /// The result is something else than true or false.
+    /// The result is neither true nor false.
     #[error("the result is not a bool")]
     NotBool,
 }
@@ -68,14 +68,14 @@ pub enum ConditionEvaluationError {
 #[derive(Debug)]
 pub(crate) enum ConditionsResult<'c> {
     AllTrue,
-    /// The one of this name is false.
+    /// The condition of this name is false.
     False(&'c str),
-    /// None is false, and the one of this name has no result.
+    /// None is false, and the condition of this name could not be evaluated.
     Error(&'c str, ConditionEvaluationError),
 }
 
-/// One of `spec.objectConditions`: about the object of a request, which admission alone sees. Cheap to
-/// clone.
+/// One of `spec.objectConditions`: a condition on the object of a request, which only admission
+/// sees. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectCondition {
     compiled: Arc<CompiledCondition>,
@@ -103,8 +103,8 @@ impl Eq for CompiledCondition {}
 // === impl ObjectCondition ===
 
 impl ObjectCondition {
-    /// The condition `name` of `expression`, of which `program` was made in the environment of admission
-    /// expressions.
+    /// A condition called `name`. `program` is the result of compiling `expression` in the
+    /// environment of admission expressions.
     #[must_use]
     pub fn new(name: &str, expression: &str, program: Program) -> Self {
         let (name, expression) = (name.to_owned(), expression.to_owned());
@@ -117,7 +117,7 @@ impl ObjectCondition {
         }
     }
 
-    /// The name given to it in the manifest.
+    /// The name of the condition in the manifest.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.compiled.name
@@ -140,16 +140,16 @@ impl Condition {
     /// Compiles the condition `name` in the environment of `version`.
     ///
     /// # Errors
-    /// The first reason why `expression` cannot be used. Names that no request
-    /// has are refused here rather than at each evaluation.
+    /// The first reason why `expression` cannot be used. Names that no request has are rejected
+    /// here instead of at each evaluation.
     pub fn compile(version: Version, name: &str, expression: &str) -> Result<Self, ConditionError> {
         Self::compile_within(version, name, expression, &CompileBudget::new())
     }
 
-    /// The same out of a budget that several conditions share.
+    /// Like [`compile`](Self::compile), with a budget that several conditions share.
     ///
     /// # Errors
-    /// The same, or what the budget had not enough of.
+    /// The same, or that the budget is exhausted.
     pub fn compile_within(
         version: Version,
         name: &str,
@@ -173,7 +173,8 @@ impl Condition {
         })
     }
 
-    /// All must hold; a false one beats one that has no result, and ends it.
+    /// Evaluates all conditions, which must all hold. A false one takes precedence over one that
+    /// could not be evaluated, and ends the evaluation.
     pub(crate) fn all<'c>(
         conditions: &'c [Self],
         activation: &RequestActivation<'_>,
@@ -193,7 +194,7 @@ impl Condition {
         })
     }
 
-    /// The name given to it in the manifest.
+    /// The name of the condition in the manifest.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.compiled.name
@@ -205,11 +206,10 @@ impl Condition {
         &self.compiled.expression
     }
 
-    /// Whether it holds for a request. What it costs is taken from what is left
-    /// to `activation`.
+    /// Whether the condition holds for a request.
     ///
     /// # Errors
-    /// There is no result: neither true nor false may be assumed.
+    /// The condition could not be evaluated: neither true nor false may be assumed.
     pub fn evaluate(&self, activation: &RequestActivation<'_>) -> Result<bool, ConditionEvaluationError> {
         match activation.evaluate(&self.compiled.program)? {
             Value::Bool(holds) => Ok(holds),
@@ -234,23 +234,23 @@ fn nesting(expression: &str) -> usize {
 
 // The CEL variable `request` of conditions.
 
-/// The one variable of conditions.
+/// The only variable of conditions.
 const REQUEST: &str = "request";
 
-/// The variables of one request, made when the first condition asks for them, and what each of
-/// its conditions may take: one that takes much leaves others what they need, so that no policy
-/// keeps another from applying.
+/// The CEL variable of one request, built when the first condition needs it, and the budget of each
+/// condition. Every condition starts with a full budget, so that no policy can keep another one
+/// from applying.
 pub struct RequestActivation<'r> {
     attributes: &'r Attributes<'r>,
     request: OnceCell<Value<'r>>,
-    /// Of each condition, at its beginning.
+    /// The budget of each condition, at its beginning.
     full: Budget<'r>,
-    /// Of the last condition, at its end.
+    /// The budget of the last condition, at its end.
     left: Cell<Budget<'r>>,
     cost: Cell<u64>,
 }
 
-/// What conditions may use.
+/// The environment of conditions.
 pub(crate) fn environment(version: Version) -> &'static Environment {
     static ENVIRONMENTS: PerVersion<Environment> = PerVersion::new();
     ENVIRONMENTS.of(version, Environment::authorization)
@@ -259,19 +259,19 @@ pub(crate) fn environment(version: Version) -> &'static Environment {
 // === impl RequestActivation ===
 
 impl<'r> RequestActivation<'r> {
-    /// The most units that a condition may cost.
+    /// The maximum cost of a condition, in CEL cost units.
     pub const MAX_COST: u64 = cost::PER_BINDING;
 
-    /// The most bytes that it may allocate.
+    /// The maximum number of bytes that a condition may allocate.
     pub const MAX_BYTES: usize = 16 << 20;
 
-    /// The variables for `attributes`.
+    /// Variables and budget for `attributes`, without a deadline.
     #[must_use]
     pub const fn new(attributes: &'r Attributes<'r>) -> Self {
         Self::within(attributes, Budget::new(Self::MAX_COST))
     }
 
-    /// The same with a deadline: once it has passed, no condition has a result.
+    /// Sets a deadline, after which no condition can be evaluated.
     #[must_use]
     pub fn until(self, deadline: Deadline<'r>) -> Self {
         Self::within(self.attributes, deadline.budget(Self::MAX_COST))
@@ -288,13 +288,13 @@ impl<'r> RequestActivation<'r> {
         }
     }
 
-    /// What the conditions have cost that were evaluated, together.
+    /// The total cost of the conditions that were evaluated.
     pub(crate) const fn cost(&self) -> u64 {
         self.cost.get()
     }
 
     pub(crate) fn evaluate<'v>(&'v self, program: &'v Program) -> Result<Value<'v>, EvalError> {
-        // Where `request` stands is the same in each.
+        // `request` has the same slot in the environments of all versions.
         let environment = environment(Version::NEWEST);
         let mut variables = portcullis_cel::Activation::new(environment);
         if let Some(slot) = environment.slot(REQUEST) {
@@ -363,7 +363,7 @@ fn resource_attributes<'r>(resource: &'r ResourceAttributes<'r>) -> Value<'r> {
     Value::map(entries)
 }
 
-/// There only where it says something; a raw one hides the requirements beside it.
+/// The value of a selector; absent if the request has none. A raw selector hides the requirements.
 fn selector<'r>(raw: &'r str, requirements: &'r [Requirement<'r>]) -> Option<Value<'r>> {
     let selector = if !raw.is_empty() {
         ("rawSelector", Value::str(raw))

@@ -1,5 +1,5 @@
-//! `objectConditions` in a policy set: what an Allow with them grants before its object is known, and which
-//! policies with them are about a request whose object is.
+//! `objectConditions` in a policy set: when an Allow with them grants although its object is not
+//! yet known, and which policies with them match a request whose object is known.
 //!
 //! ```text
 //! /authorize   an Allow applies ─▶ is /validate known to see the request, and is the Allow not new? ─▶ Allow
@@ -20,22 +20,23 @@ use super::{
 };
 use crate::model::{Attributes, CauseKind, Deadline, Decision, Target, Time, User};
 
-/// A policy with objectConditions that is about a request.
+/// A policy with objectConditions that has a rule for a request.
 pub(crate) struct ConditionalPolicy<'s> {
-    /// Its place among all policies of its set.
+    /// Its index among all policies of its set.
     pub(crate) place: usize,
     pub(crate) policy: &'s Arc<AuthorizationPolicy>,
-    /// The rule that applies, or that would but for the labels of the namespace.
+    /// The rule that applies, or that would apply if the namespace had other labels.
     pub(crate) rule: usize,
-    /// Whether it applies, labels included.
+    /// Whether the rule applies, including the labels of the namespace.
     pub(crate) applies: bool,
 }
 
 // === impl PolicySet ===
 
 impl PolicySet {
-    /// This set where it follows `before` at `now`: Allows with objectConditions that are new grant a
-    /// little later, and what they granted before is judged a while longer.
+    /// This set as the successor of `before` at `now`: new Allows with objectConditions start to
+    /// grant after a delay, and those that were removed or changed continue to be checked for a
+    /// while at `/validate`.
     #[must_use]
     pub fn following(&self, before: Option<&Self>, now: Time) -> Self {
         let granting = self.policies.allow.policies.iter();
@@ -61,41 +62,41 @@ impl PolicySet {
         }
     }
 
-    /// Whether [`following`](Self::following) has anything to say of this set after `before`.
+    /// Whether [`following`](Self::following) is necessary for this set after `before`.
     #[must_use]
     pub fn has_grant_history(&self, before: Option<&Self>) -> bool {
         let had = before.is_some_and(|before| before.history.is_some());
         had || self.reviewed.is_some()
     }
 
-    /// This set, where it is known what `/validate` sees of its cluster.
+    /// This set with the requests that `/validate` is known to see of its cluster.
     #[must_use]
     pub fn reviewing(self, reviewed: Option<ReviewedResources>) -> Self {
         Self { reviewed, ..self }
     }
 
-    /// What `/validate` is known to see, if anything.
+    /// The requests that `/validate` is known to see, if any.
     #[must_use]
     pub const fn reviewed(&self) -> Option<&ReviewedResources> {
         self.reviewed.as_ref()
     }
 
-    /// Whether a policy with objectConditions may be about requests at `now`, or may have been a short
-    /// while ago.
+    /// Whether a policy with objectConditions may apply to requests at `now`, or may have applied
+    /// recently.
     #[must_use]
     pub fn has_object_conditions(&self, now: Time) -> bool {
         self.policies.has_object_conditions || self.former.is_some() || self.may_lack_former(now)
     }
 
-    /// Whether an Allow may have granted something a short while before `now` that is not known, because
-    /// changes are not followed for so long.
+    /// Whether unknown Allows may have granted something shortly before `now`, because changes have
+    /// not been tracked for long enough.
     pub(crate) fn may_lack_former(&self, now: Time) -> bool {
         let history = self.history.as_ref().filter(|_| self.reviewed.is_some());
         history.is_some_and(|history| history.history_is_too_short(now))
     }
 
-    /// What `decided` takes for granted, where nobody asks the cluster: that `/validate` sees the request of an
-    /// Allow with objectConditions.
+    /// The assumption behind the decision `decided` if the cluster was not queried: that
+    /// `/validate` sees the request that an Allow with objectConditions grants.
     #[must_use]
     pub fn assumption(&self, decided: &Authorization<'_>) -> Option<String> {
         let reviewed = self.reviewed.as_ref()?;
@@ -116,13 +117,14 @@ impl PolicySet {
         })
     }
 
-    /// Whether an Allow may grant at all: one with objectConditions only where `/validate` is known to
-    /// see requests.
+    /// Whether an Allow can grant at all: one with objectConditions can only if `/validate` is
+    /// known to see requests.
     pub(crate) fn may_grant(&self, policy: &AuthorizationPolicy) -> bool {
         policy.object_conditions.is_empty() || self.reviewed.is_some()
     }
 
-    /// Why `policy`, an Allow with objectConditions that applies, does not grant the request.
+    /// Why `policy`, an Allow with objectConditions that applies, does not grant the request;
+    /// `None` if it does.
     pub(crate) fn not_granted(
         &self,
         policy: &Arc<AuthorizationPolicy>,
@@ -145,8 +147,8 @@ impl PolicySet {
         is_new.then_some(NotGranted::New)
     }
 
-    /// Whether `/validate` lets the request pass whatever policies say: `neverDeny` protects it, or an API
-    /// server never asks whether the user may.
+    /// Whether `/validate` never denies the request, whatever the policies are: `neverDeny`
+    /// protects it, or the API server calls no authorization webhook for this user.
     pub(crate) fn is_never_refused(&self, attributes: &Attributes<'_>, deadline: Deadline<'_>) -> bool {
         let reviewed = self.reviewed.as_ref();
         self.protects(&attributes.user)
@@ -155,8 +157,8 @@ impl PolicySet {
             || reviewed.is_some_and(|reviewed| reviewed.is_never_asked(attributes, deadline))
     }
 
-    /// The policies of `effect` with objectConditions one of whose rules is about the request at `now`,
-    /// those in Shadow if that is wanted; of Allows those too that ended a short while ago.
+    /// The policies with objectConditions of this effect and mode that have a rule for the request
+    /// at `now`, including Allows that ended recently.
     pub(crate) fn conditional_policies(
         &self,
         (effect, mode): (Effect, Mode),
@@ -174,7 +176,7 @@ impl PolicySet {
         self.conditional_of(group, effect, attributes, now)
     }
 
-    /// The same of Allows that were removed or changed a short while ago.
+    /// The same for Allows that were removed or changed recently.
     pub(crate) fn former_policies(
         &self,
         attributes: &Attributes<'_>,
@@ -204,7 +206,7 @@ impl PolicySet {
             if !needs_validation || !is_in_force(policy, now) || !query.is_of_sort(rule) {
                 continue;
             }
-            // Labels may have been others when it was allowed.
+            // The labels may have been different when the request was allowed.
             let applies = match query.compare(rule) {
                 RuleMatch::Match => true,
                 RuleMatch::Mismatch(Criterion::NamespaceSelector) if effect == Effect::Allow => false,
@@ -225,7 +227,7 @@ impl PolicySet {
     }
 }
 
-/// Whether it holds at `now`, or of an Allow did a short while ago.
+/// Whether the policy is in force at `now`, or is an Allow that was in force recently.
 fn is_in_force(policy: &AuthorizationPolicy, now: Time) -> bool {
     let validity = &policy.validity;
     let has_begun = validity.not_before.is_none_or(|start| start <= now);
@@ -236,13 +238,14 @@ fn is_in_force(policy: &AuthorizationPolicy, now: Time) -> bool {
     has_begun && validity.not_after.is_none_or(|end| now < end.plus_seconds(lag))
 }
 
-/// Whether an API server allows everything to the user without asking.
+/// Whether the user is in the group to which an API server allows everything, without calling an
+/// authorizer.
 fn is_master(user: &User<'_>) -> bool {
     user.groups.iter().any(|group| group == MASTERS)
 }
 
-/// The result of the `conditions` of a policy for a request that was put together from what admission
-/// shows.
+/// The result of the `conditions` of a policy for a request that was reconstructed from an
+/// AdmissionReview.
 pub(crate) fn conditions_of<'p>(
     policy: &'p AuthorizationPolicy,
     attributes: &Attributes<'_>,

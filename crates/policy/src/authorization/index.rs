@@ -10,7 +10,7 @@ mod bindings;
 mod policies;
 mod rule_fields;
 
-// A request in the numbers of the terms that policies use.
+// A request, with its strings replaced by the numbers that they have in policies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,10 +31,10 @@ use crate::model::{
 pub(crate) use bindings::{BindingIndex, BoundRole, Grant};
 pub(crate) use policies::{IndexedPolicy, IndexedRule, PolicyGroup, PolicyIndex, PolicyRule, UserRules};
 
-/// Numbers of terms. Most users have fewer groups than need an allocation.
+/// Numbers of terms. Inline capacity is sufficient for the groups of most users.
 pub(crate) type TermIds = SmallVec<[u32; 16]>;
 
-/// The texts that policies contain, numbered.
+/// The strings that policies contain, with their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyTerms {
     users: Interner,
@@ -48,17 +48,17 @@ pub(crate) struct PolicyTerms {
     count: u32,
 }
 
-/// Whom a policy's subject stands for.
+/// The users to whom a subject of a policy refers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubjectTerm {
     Everyone,
-    /// Those that are found by this number.
+    /// The users whose [`ids_of`](PolicyTerms::ids_of) contain this number.
     Id(u32),
-    /// A service account without namespace, which no manifest has.
+    /// No user: a service account without a namespace. Manifests cannot contain it.
     Nobody,
 }
 
-/// What a request asks of policies.
+/// A request, as policies are queried with it.
 #[derive(Debug)]
 pub(crate) enum PolicyQuery<'s, 'r> {
     Resource(ResourceQuery<'s, 'r>),
@@ -72,17 +72,18 @@ pub(crate) struct ResourceQuery<'s, 'r> {
     pub(crate) cluster_scoped: &'s ClusterScoped,
     pub(crate) verb: RequestedTerm,
     pub(crate) group: RequestedTerm,
-    /// Without its subresource.
+    /// The resource without its subresource.
     pub(crate) resource: RequestedTerm,
     pub(crate) name: Option<u32>,
-    /// The namespace, and the prefixes that it begins with.
+    /// The numbers of the namespace and of its prefixes.
     pub(crate) namespaces: TermIds,
-    /// The namespace whose labels selectors ask for; empty for none.
+    /// The namespace whose labels selectors are matched with; empty for none.
     pub(crate) labelled_namespace: &'r str,
     pub(crate) in_namespace: InNamespace<'s>,
-    /// About all namespaces, since it names none.
+    /// Whether the request is for all namespaces, because it is for a collection and names no
+    /// namespace.
     pub(crate) all_namespaces: bool,
-    /// About all objects, since it names none.
+    /// Whether the request is for all objects, because it is for a collection and names no object.
     pub(crate) all_names: bool,
 }
 
@@ -91,60 +92,61 @@ pub(crate) struct NonResourceQuery<'r> {
     pub(crate) path: &'r str,
     pub(crate) verb: &'r str,
     pub(crate) verb_term: RequestedTerm,
-    /// The path, and the prefixes that it begins with.
+    /// The numbers of the path and of its prefixes.
     pub(crate) paths: TermIds,
 }
 
 /// A requested verb, API group or resource.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RequestedTerm {
-    /// A requested `*` touches every rule.
+    /// `*`, which touches every rule.
     Star,
-    /// The number of the text; `None` of one that no policy contains.
+    /// The number of the string; `None` if no policy contains it.
     Text(Option<u32>),
 }
 
-/// How often the index compares a selector with the labels of a Namespace. What every
-/// Namespace of a cluster makes of every selector would take gigabytes and minutes in a
-/// cluster that has tens of thousands of both.
+/// The maximum number of comparisons of a selector with the labels of a Namespace while indexing.
+/// To compare all pairs would take gigabytes and minutes in a cluster with tens of thousands of
+/// both.
 const MAX_COMPARISONS: usize = 4_000_000;
 
-/// The selectors of all policies, numbered as they come.
+/// The selectors of all policies, numbered in the order in which they were added.
 #[derive(Debug, Default)]
 pub(crate) struct NamespaceSelectors(FastMap<LabelSelector, u32>);
 
 /// Which selectors select each namespace.
 #[derive(Debug, Default)]
 pub(crate) struct NamespaceIndex {
-    /// Whether there is a selector.
+    /// Whether there is any selector.
     is_asked: bool,
-    /// The namespaces of which labels are known.
+    /// The namespaces whose labels are known.
     known: FastMap<Box<str>, KnownNamespace>,
 }
 
 #[derive(Debug)]
 enum KnownNamespace {
-    /// The numbers of the selectors that select it, in order.
+    /// The numbers of the selectors that select the namespace, ascending.
     SelectedBy(Box<[u32]>),
-    /// Its labels, which a request compares: there was no room for more numbers.
+    /// The labels of the namespace, which are compared at each request: the limit of comparisons
+    /// was reached.
     Labelled(Arc<BTreeMap<String, String>>),
 }
 
 /// The namespace of a request, for selectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InNamespace<'s> {
-    /// In none, or no selector asks.
+    /// The request is in no namespace, or no policy has a selector.
     None,
-    /// In one that these select.
+    /// A namespace that these selectors select.
     Known(&'s [u32]),
-    /// In one with these labels, of which it is not known yet what selects it.
+    /// A namespace with these labels, which have not been compared with selectors.
     Labelled(&'s BTreeMap<String, String>),
-    /// In one of which only the name is known.
+    /// A namespace whose labels are unknown, except for its name.
     Unknown,
 }
 
-/// Selectors by a label that they require, so that a namespace is compared with
-/// those alone that it may meet.
+/// Selectors by a label that they require, so that a namespace is compared only with those that may
+/// select it.
 #[derive(Default)]
 struct SelectorsByLabel<'p> {
     required: FastMap<(&'p str, &'p str), Vec<NumberedSelector<'p>>>,
@@ -156,7 +158,7 @@ type NumberedSelector<'p> = (u32, &'p LabelSelector);
 // === impl PolicyTerms ===
 
 impl PolicyTerms {
-    /// Whom a policy's subject stands for, in which a `*` at the end is any text.
+    /// The users to whom a subject refers. A `*` at the end of its name makes it a prefix.
     pub(crate) fn add_subject(&mut self, subject: &Subject) -> SubjectTerm {
         let count = &mut self.count;
         let id = match (subject.kind, subject.name.strip_suffix('*')) {
@@ -193,8 +195,8 @@ impl PolicyTerms {
         }
     }
 
-    /// The numbers of the subjects that `user` is: one look-up for the name and each group,
-    /// and for each length of prefix.
+    /// The numbers of the subjects that match `user`: one lookup for the name and for each group,
+    /// and one for each length of a prefix.
     pub(crate) fn ids_of(&self, user: &User<'_>) -> TermIds {
         let mut ids = TermIds::new();
         add(&mut ids, &user.name, &self.users, &self.user_prefixes);
@@ -213,7 +215,7 @@ impl PolicyTerms {
     }
 }
 
-/// Adds the number of `text`, and those of the prefixes that it begins with.
+/// Adds the number of `text`, and those of its prefixes.
 fn add(ids: &mut TermIds, text: &str, texts: &Interner, prefixes: &PrefixInterner) {
     if let Some(id) = texts.get(text) {
         ids.push(id);
@@ -254,7 +256,7 @@ impl<'s, 'r> ResourceQuery<'s, 'r> {
         let is_collection = asks_for_collection(&request.verb);
         let mut namespace_ids = TermIds::new();
         if request.namespace.is_empty() {
-            // No prefix stands for no namespace, not even the empty one.
+            // No prefix matches the absence of a namespace, not even the empty prefix.
             namespace_ids.extend(terms.texts.get(""));
         } else {
             let prefixes = &terms.namespace_prefixes;
@@ -309,7 +311,7 @@ impl<'r> NonResourceQuery<'r> {
 // === impl RequestedTerm ===
 
 impl RequestedTerm {
-    /// The number by which rules are found; `None` where every rule is.
+    /// The numbers with which rules are looked up; `None` if every rule matches.
     pub(crate) fn ids(&self) -> Option<&[u32]> {
         match self {
             Self::Star => None,
@@ -321,7 +323,7 @@ impl RequestedTerm {
 // === impl NamespaceSelectors ===
 
 impl NamespaceSelectors {
-    /// The number of a selector of one of the policies.
+    /// The number of a selector, which is added if it is new.
     pub(crate) fn add(&mut self, selector: &LabelSelector) -> u32 {
         // No process has memory for 2^32 selectors.
         let next = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
@@ -331,17 +333,17 @@ impl NamespaceSelectors {
         }
     }
 
-    /// The number of a selector, where one of the policies has it.
+    /// The number of a selector, if it has been added.
     pub(crate) fn number(&self, selector: &LabelSelector) -> Option<u32> {
         self.0.get(selector).copied()
     }
 
-    /// What each selects of the namespaces that have `labels`.
+    /// Determines which selectors select each of the namespaces with these `labels`.
     pub(crate) fn resolve(&self, labels: &NamespaceLabels) -> NamespaceIndex {
         self.resolve_within(MAX_COMPARISONS, labels)
     }
 
-    /// The same with at most so many comparisons.
+    /// Does this with at most `comparisons` comparisons.
     pub(crate) fn resolve_within(&self, mut comparisons: usize, labels: &NamespaceLabels) -> NamespaceIndex {
         let mut by_label = SelectorsByLabel::default();
         for (selector, &number) in &self.0 {
@@ -367,7 +369,7 @@ impl NamespaceSelectors {
 // === impl NamespaceIndex ===
 
 impl NamespaceIndex {
-    /// The index of one namespace.
+    /// An index of one namespace with these labels.
     pub(crate) fn of_one(name: &str, labels: &BTreeMap<String, String>) -> Self {
         let mut known = FastMap::default();
         let mut labels = labels.clone();
@@ -379,12 +381,12 @@ impl NamespaceIndex {
         }
     }
 
-    /// The namespaces of which labels are known, if a selector asks for labels.
+    /// The namespaces whose labels are known; none if there is no selector.
     pub(crate) fn known(&self) -> impl Iterator<Item = &str> {
         self.known.keys().map(AsRef::as_ref)
     }
 
-    /// Each namespace of which labels are known, and whether `selector`, whose number this is,
+    /// Each namespace whose labels are known, and whether `selector`, which has this number,
     /// selects it.
     pub(crate) fn selected(
         &self,
@@ -402,7 +404,7 @@ impl NamespaceIndex {
         })
     }
 
-    /// In which namespace a request is that is about `name`; empty for none.
+    /// The state of the namespace `name`, which is empty for none.
     pub(crate) fn find(&self, name: &str) -> InNamespace<'_> {
         if name.is_empty() || !self.is_asked {
             return InNamespace::None;
@@ -432,7 +434,7 @@ impl<'p> SelectorsByLabel<'p> {
         }
     }
 
-    /// The numbers of those that select what has `labels`, in order.
+    /// The numbers of the selectors that select these labels, ascending.
     fn selecting(&self, labels: &BTreeMap<String, String>) -> Box<[u32]> {
         let selecting = self
             .candidates(labels)
@@ -443,7 +445,7 @@ impl<'p> SelectorsByLabel<'p> {
         numbers.into()
     }
 
-    /// Those that may select what has `labels`, some perhaps twice.
+    /// The selectors that may select these labels, some perhaps twice.
     fn candidates<'l>(
         &'l self,
         labels: &'l BTreeMap<String, String>,

@@ -1,39 +1,41 @@
-//! Texts as numbers, so that a text of a request is hashed once, however many rules name it.
+//! Numbers for strings, so that a string of a request is hashed once, however many rules contain
+//! it.
 //!
-//! Hashes have a random seed: no user can choose names that collide.
+//! Hashes have a random seed, so that no user can choose names that collide.
 
 use std::collections::HashMap;
 
 /// A map with a fast hash.
 pub(crate) type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// Texts and their numbers. The caller counts: several interners may share one count.
+/// Strings and their numbers. The caller keeps the count, which several interners may share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interner {
     texts: FastMap<Box<str>, u32>,
-    /// The number of the empty text, which most requests have in some field. To compare it costs
-    /// more than all else: `memcmp` of no bytes at no address is slow on processors with AVX-512.
+    /// The number of the empty string, which most requests have in some field. It is not in the
+    /// map, because comparing it would cost more than everything else: `memcmp` of zero bytes at a
+    /// dangling address is slow on processors with AVX-512.
     empty: Option<u32>,
 }
 
-/// Texts that stand for everything that begins with them, and their numbers.
+/// Prefixes and their numbers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PrefixInterner {
     prefixes: Interner,
-    /// Each length that a prefix has, ascending.
+    /// The lengths of the prefixes, ascending and without duplicates.
     lengths: Vec<usize>,
 }
 
 // === impl Interner ===
 
 impl Interner {
-    /// The number of `text`; a new one gets `count`, which is then one more.
+    /// The number of `text`. If it is new, its number is `count`, which is then incremented.
     pub(crate) fn intern(&mut self, text: &str, count: &mut u32) -> u32 {
         if let Some(number) = self.get(text) {
             return number;
         }
         let number = *count;
-        // No process has memory for 2^32 texts.
+        // No process has memory for 2^32 strings.
         *count = count.saturating_add(1);
         if text.is_empty() {
             self.empty = Some(number);
@@ -55,7 +57,7 @@ impl Interner {
 // === impl PrefixInterner ===
 
 impl PrefixInterner {
-    /// The number of `prefix`; a new one gets `count`, which is then one more.
+    /// The number of `prefix`. If it is new, its number is `count`, which is then incremented.
     pub(crate) fn intern(&mut self, prefix: &str, count: &mut u32) -> u32 {
         if let Err(place) = self.lengths.binary_search(&prefix.len()) {
             self.lengths.insert(place, prefix.len());
@@ -63,10 +65,10 @@ impl PrefixInterner {
         self.prefixes.intern(prefix, count)
     }
 
-    /// The number of each prefix that `text` begins with: one look-up for each length.
+    /// The number of each prefix of `text`, with one lookup for each length.
     pub(crate) fn prefixes_of<'t>(&'t self, text: &'t str) -> impl Iterator<Item = u32> + 't {
         let lengths = self.lengths.iter().take_while(|&&length| length <= text.len());
-        // Within a character no prefix ends.
+        // No prefix ends within a character.
         lengths.filter_map(|&length| self.prefixes.get(text.get(..length)?))
     }
 }

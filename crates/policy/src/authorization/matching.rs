@@ -1,9 +1,9 @@
 //! Matching of AuthorizationPolicies, one file for each kind of field.
 //!
-//! RBAC's own matching is in [`rbac`](super::rbac); this is what AuthorizationPolicies
-//! add to it. An Allow applies if the request is *within* a rule, a Deny if the request
-//! *touches* a rule, a Limit if the request is within none of its rules. Every function here
-//! says whether a request is within a rule of an Allow or Limit, or touches one of a Deny:
+//! RBAC's own matching is in [`rbac`](super::rbac); AuthorizationPolicies add this to it. An Allow
+//! applies if the request is *within* a rule, a Deny if the request *touches* a rule, and a Limit
+//! if the request is within none of its rules. So every function here checks whether a request is
+//! within a rule of an Allow or Limit, or touches a rule of a Deny:
 //!
 //! | requested           | within (Allow, Limit) | touches (Deny)                          |
 //! |---------------------|-----------------------|-----------------------------------------|
@@ -25,14 +25,14 @@ use crate::model::{LabelSelector, ResourceAttributes, SelectorMatch, User};
 pub use cluster_scoped::{ClusterScoped, NamespacePattern, is_known_cluster_scoped};
 pub use resource::{Narrowness, RequestedResource, ResourcePattern, Wildcard};
 
-// Matches one rule of an AuthorizationPolicy with one request.
+// Compares one rule of an AuthorizationPolicy with one request.
 
-/// The resource that namespaces are.
+/// The resource name of Namespaces.
 const NAMESPACES: &str = "namespaces";
 
-/// Whether `request` is within `rule`, or of a Deny touches it. `selected` says whether a `namespaceSelector`
-/// selects [`namespace_of`] the request, and is asked for that of the rule alone;
-/// `scoped` knows which resources have no namespace.
+/// Whether `request` is within `rule` of an Allow or Limit, or touches `rule` of a Deny. `selected`
+/// returns whether the rule's `namespaceSelector` selects [`namespace_of`] the request; `scoped`
+/// contains the custom resources that are known to be cluster-scoped.
 pub fn compare_resource_rule(
     effect: Effect,
     rule: &ResourceRule,
@@ -65,10 +65,10 @@ pub fn compare_resource_rule(
     }
 }
 
-/// Whether a request for `path` is within `rule`, or of a Deny touches it.
+/// Whether a request for `path` is within `rule` of an Allow or Limit, or touches `rule` of a Deny.
 ///
-/// Paths match as in RBAC; a Deny also touches the path `*`, by which a review
-/// asks about all of them.
+/// Paths match as in RBAC. A Deny also touches the path `*`, with which a review asks about all
+/// paths.
 pub fn compare_path_rule(effect: Effect, rule: &NonResourceRule, path: &str, verb: &str) -> RuleMatch {
     let all = effect == Effect::Deny && path == "*" && !rule.paths.is_empty();
     if !word_matches(effect, &rule.verbs, verb) {
@@ -78,8 +78,8 @@ pub fn compare_path_rule(effect: Effect, rule: &NonResourceRule, path: &str, ver
     RuleMatch::when(is_there, Criterion::Paths)
 }
 
-/// The namespace whose labels a `namespaceSelector` asks for; empty for none. A
-/// request for `namespaces/NAME` counts as in NAME.
+/// The namespace whose labels a `namespaceSelector` is matched with; empty for none. A request for
+/// `namespaces/NAME` counts as one in NAME.
 #[must_use]
 pub fn namespace_of<'r>(request: &'r ResourceAttributes<'_>) -> &'r str {
     if request.group.is_empty()
@@ -93,8 +93,8 @@ pub fn namespace_of<'r>(request: &'r ResourceAttributes<'_>) -> &'r str {
     }
 }
 
-/// Whether a request is about all objects that there are, in so far as it
-/// names neither object nor namespace. A requested `*` is every verb, these too.
+/// Whether a request with this verb is for all objects or namespaces, if it does not name one. A
+/// requested `*` includes these verbs.
 #[must_use]
 pub fn asks_for_collection(verb: &str) -> bool {
     matches!(verb, "list" | "watch" | "deletecollection" | "*")
@@ -144,12 +144,12 @@ fn is_excluded(
     }
 }
 
-/// Whether a Deny for some namespaces touches a request that names none.
+/// Whether a Deny for certain namespaces touches this request because it is for all namespaces.
 fn touches_all_namespaces(effect: Effect, request: &ResourceAttributes<'_>, scoped: &ClusterScoped) -> bool {
     effect == Effect::Deny && is_for_all_namespaces(request, scoped)
 }
 
-/// Whether a request is for the objects of all namespaces.
+/// Whether the request is for the objects of all namespaces.
 fn is_for_all_namespaces(request: &ResourceAttributes<'_>, scoped: &ClusterScoped) -> bool {
     request.namespace.is_empty()
         && asks_for_collection(&request.verb)
@@ -181,10 +181,10 @@ fn has_name(effect: Effect, written: &[String], request: &ResourceAttributes<'_>
         || !request.name.is_empty() && written.iter().any(|name| *name == request.name)
 }
 
-// Matches a subject of a policy with the user of a request.
+// Compares a subject of a policy with the user of a request.
 
-/// Whether `subject` is `user`. A `*` at the end of a User's or Group's name
-/// makes it a prefix; alone it is everybody, those without groups too.
+/// Whether `subject` matches `user`. A `*` at the end of a User's or Group's name makes it a
+/// prefix; `*` alone matches all users, even those without groups.
 #[must_use]
 pub fn subject_matches(subject: &Subject, user: &User<'_>) -> bool {
     let matches = |name: &str| match subject.name.strip_suffix('*') {

@@ -6,45 +6,44 @@ use super::rbac::AlwaysAllowPaths;
 use super::{ServiceAccount, Subject, SubjectKind};
 use crate::model::{Attributes, Target, User};
 
-/// The group that an API server allows everything, before it asks anybody.
+/// The group to which an API server allows everything, without calling an authorizer.
 pub(crate) const MASTERS: &str = "system:masters";
-/// A group whose members must also be called so.
+/// A group that counts only for users whose names begin with [`NODE_PREFIX`].
 pub(crate) const NODES: &str = "system:nodes";
 pub(crate) const NODE_PREFIX: &str = "system:node:";
 
 type StringSet = HashSet<String, foldhash::fast::RandomState>;
 
-/// Subjects and paths that no Deny can hold up (`authorization.neverDeny`).
+/// Subjects and paths that no Deny can stop (`authorization.neverDeny`).
 ///
-/// [`Default`] is what holds where the configuration says nothing; [`NeverDeny::nobody`]
-/// is `{}`.
+/// [`Default`] is the value if the configuration has none; [`NeverDeny::nobody`] is `{}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeverDeny {
-    /// Exact group names. `system:nodes` counts only for users `system:node:…`.
+    /// Exact group names. `system:nodes` counts only for users called `system:node:…`.
     pub groups: Vec<String>,
     /// Exact user names.
     pub users: Vec<String>,
     /// Service accounts.
     pub service_accounts: Vec<ServiceAccount>,
-    /// As kube-apiserver's `--authorization-always-allow-paths`.
+    /// Paths, like kube-apiserver's `--authorization-always-allow-paths`.
     pub paths: AlwaysAllowPaths,
 }
 
-/// Tells who is in [`NeverDeny`], by one look-up for each name and group.
+/// Matches [`NeverDeny`] with one lookup for the user and for each group.
 #[derive(Debug)]
 pub(crate) struct NeverDenyMatcher {
     configured: NeverDeny,
-    /// Service accounts too.
+    /// User names, including those of service accounts.
     users: StringSet,
     groups: StringSet,
 }
 
-/// The identities that a cluster cannot do without: each was seen, in the audit log of a
-/// kube-apiserver, to change something while Deployments and Jobs ran, a namespace was
-/// deleted, tokens were made, garbage was collected and ClusterRoles were aggregated; and
-/// the one that kubelets ask about. A name that ends in `*` is a prefix.
+/// The users that a cluster cannot do without: all that changed something, according to the audit
+/// log of a kube-apiserver, while Deployments and Jobs ran, a namespace was deleted, tokens were
+/// created, garbage was collected and ClusterRoles were aggregated; and the user of an API server's
+/// requests to kubelets. A name that ends in `*` is a prefix.
 ///
-/// A test against a real control plane compares its audit log with this list
+/// A test with a real control plane compares its audit log with this list
 /// (`the_users_that_check_protects_are_those_in_the_audit_log`).
 pub const CONTROL_PLANE: &[&str] = &[
     "kube-apiserver-kubelet-client",
@@ -111,9 +110,9 @@ impl NeverDeny {
         }
     }
 
-    /// Whether everyone whom `subject` of a policy means is protected, so that a
-    /// Deny for it never holds. `system:nodes` does not count: its members may
-    /// be called anything.
+    /// Whether every user that `subject` of a policy matches is protected, so that a Deny for it
+    /// has no effect. `system:nodes` does not count, because it protects only members with certain
+    /// names.
     #[must_use]
     pub fn covers_subject(&self, subject: &Subject) -> bool {
         let account = |account: &ServiceAccount| {
@@ -146,7 +145,7 @@ impl Default for NeverDeny {
                 "system:kube-controller-manager",
                 "system:kube-scheduler",
                 "system:apiserver",
-                // As whom an API server calls kubelets, which ask about it.
+                // The user with which an API server calls kubelets, which ask whether it may.
                 "kube-apiserver-kubelet-client",
             ]),
             service_accounts: vec![

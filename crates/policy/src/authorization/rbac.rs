@@ -1,10 +1,9 @@
-//! RBAC, exactly as in Kubernetes: rules, subjects, role references, aggregation, and
-//! paths.
+//! RBAC, exactly as in Kubernetes: rules, subjects, role references, aggregation, and paths.
 //!
-//! These functions are the reference; [`PolicySet`](super::PolicySet) gives the same
-//! answers from an index. Where kube-apiserver's order depends on its caches, objects are
-//! ordered by name here: ClusterRoleBindings, then the RoleBindings of the request's
-//! namespace (`pkg/registry/rbac/validation/rule.go`).
+//! These functions are the reference; [`PolicySet`](super::PolicySet) gives the same results with
+//! an index. Where kube-apiserver's order depends on its caches, objects are ordered by name here:
+//! ClusterRoleBindings, then the RoleBindings of the request's namespace
+//! (`pkg/registry/rbac/validation/rule.go`).
 
 mod aggregation;
 mod path;
@@ -28,28 +27,29 @@ pub(crate) use rule::RuleTable;
 // Resolves bindings to the rules that they grant (`VisitRulesFor` of
 // `pkg/registry/rbac/validation/rule.go`).
 
-/// Finds roles by scope and name.
+/// Finds roles by namespace and name.
 #[derive(Debug)]
 pub struct RoleResolver<'o, R> {
     roles: &'o [R],
     places: HashMap<(&'o str, &'o str), usize>,
 }
 
-/// A binding grants nothing, in kube-apiserver's words.
+/// The role of a binding does not exist, so the binding grants nothing. The message is that of
+/// kube-apiserver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RoleNotFoundError {
-    /// There is no such Role in the namespace of the binding.
+    /// The Role does not exist in the namespace of the binding.
     #[error("role.rbac.authorization.k8s.io {0:?} not found")]
     Role(String),
-    /// There is no such ClusterRole.
+    /// The ClusterRole does not exist.
     #[error("clusterrole.rbac.authorization.k8s.io {0:?} not found")]
     ClusterRole(String),
 }
 
-/// The rules that apply to `user` in `namespace` (empty for cluster scope), and
-/// why bindings that apply grant nothing. Roles must be aggregated already.
+/// The rules that apply to `user` in `namespace` (empty for cluster scope), and the errors of
+/// bindings that apply but whose roles do not exist. Roles must be aggregated already.
 ///
-/// Linear in the bindings: meant for tools and tests.
+/// Takes time linear in the bindings: it is meant for tools and tests.
 #[must_use]
 pub fn rules_for<'o>(
     objects: &'o Objects,
@@ -80,7 +80,7 @@ fn in_order(bindings: &[Binding]) -> Vec<&Binding> {
 // === impl RoleNotFoundError ===
 
 impl RoleNotFoundError {
-    /// That the role of `reference` is not there.
+    /// The error that the role of `reference` does not exist.
     #[must_use]
     pub fn of(reference: &RoleRef) -> Self {
         let name = reference.name.clone();
@@ -94,7 +94,7 @@ impl RoleNotFoundError {
 // === impl RoleResolver ===
 
 impl<'o, R: Borrow<Role>> RoleResolver<'o, R> {
-    /// Finds `roles`; of two of the same name, the first.
+    /// Indexes `roles`. If two have the same name, the first is found.
     #[must_use]
     pub fn new(roles: &'o [R]) -> Self {
         let mut places = HashMap::with_capacity(roles.len());
@@ -106,23 +106,23 @@ impl<'o, R: Borrow<Role>> RoleResolver<'o, R> {
         Self { roles, places }
     }
 
-    /// The role that `reference` means in a binding of `namespace`.
+    /// The role to which `reference` refers in a binding of `namespace`.
     ///
     /// # Errors
-    /// There is none.
+    /// The role does not exist.
     pub fn resolve(&self, reference: &RoleRef, namespace: &str) -> Result<&'o R, RoleNotFoundError> {
         let place = self.place(reference, namespace)?;
         let role = self.roles.get(place);
         role.ok_or_else(|| RoleNotFoundError::of(reference))
     }
 
-    /// The index of that role among those of [`RoleResolver::new`].
+    /// The index of this role in the roles passed to [`RoleResolver::new`].
     ///
     /// # Errors
-    /// There is none.
+    /// The role does not exist.
     pub fn place(&self, reference: &RoleRef, namespace: &str) -> Result<usize, RoleNotFoundError> {
         let scope = match reference.kind {
-            // A ClusterRoleBinding has no namespace in which a Role could be.
+            // A ClusterRoleBinding has no namespace, so it cannot refer to a Role.
             RoleKind::Role => Some(namespace).filter(|namespace| !namespace.is_empty()),
             RoleKind::ClusterRole => Some(""),
         };
@@ -131,14 +131,14 @@ impl<'o, R: Borrow<Role>> RoleResolver<'o, R> {
     }
 }
 
-// Whether a subject of a binding is the user who asks (`appliesToUser` of
+// Whether a subject of a binding is the user of the request (`appliesToUser` of
 // `pkg/registry/rbac/validation/rule.go`).
 
 const MAX_UNINDEXED_COMPARISONS: usize = 256;
 const SERVICE_ACCOUNT_PREFIX: &str = "system:serviceaccount:";
 
-/// Whether `subject` is `user`. `namespace` is that of the binding, empty for a
-/// ClusterRoleBinding: a service account without its own is looked for there.
+/// Whether `subject` is `user`. `namespace` is the binding's, empty for a ClusterRoleBinding: it
+/// applies to service accounts without their own namespace.
 #[must_use]
 pub fn subject_applies(subject: &Subject, user: &User<'_>, namespace: &str) -> bool {
     match &subject.kind {
@@ -155,10 +155,10 @@ pub fn subject_applies(subject: &Subject, user: &User<'_>, namespace: &str) -> b
     }
 }
 
-/// The first of `subjects` that is `user`, by its place.
+/// The index of the first of `subjects` that is `user`.
 #[must_use]
 pub fn applying_subject(subjects: &[Subject], user: &User<'_>, namespace: &str) -> Option<usize> {
-    // Many subjects and many groups are not each compared with each.
+    // Avoids comparing each of many subjects with each of many groups.
     if subjects.len().saturating_mul(user.groups.len()) <= MAX_UNINDEXED_COMPARISONS {
         return subjects
             .iter()
@@ -178,9 +178,10 @@ fn is_service_account(user: &str, namespace: &str, name: &str) -> bool {
         .is_some_and(|rest| rest == name)
 }
 
-/// The RBAC objects that an API server makes by itself at its start
-/// (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`), as manifests of kube-apiserver `version`, or of
-/// the nearest version that is known: 1.36 and 1.37. Aggregated ClusterRoles have no rules of their own.
+/// The RBAC objects that an API server creates when it starts
+/// (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`), as manifests of kube-apiserver `version`,
+/// or of the nearest known version: 1.36 or 1.37. Aggregated ClusterRoles have no rules of their
+/// own.
 #[must_use]
 pub const fn bootstrap_policy(version: Version) -> &'static str {
     if version.minor() < Version::NEWEST.minor() {

@@ -1,5 +1,5 @@
-//! The resources whose requests `/validate` is known to see, and since when: only of these may an Allow with
-//! `objectConditions` grant before the object is known.
+//! The resources whose requests `/validate` is known to see, and since when. An Allow with
+//! `objectConditions` grants only requests for these before their object is known.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -10,39 +10,43 @@ use super::authorizer::{Authorizer, Relevance};
 use super::never_deny::{MASTERS, NODE_PREFIX, NODES};
 use crate::model::{Attributes, Deadline, ResourceAttributes, Target, Time, groups};
 
-/// What `/validate` is known to see of a cluster; custom resources only where a definition tells of them.
-/// What an aggregated API server serves passes no admission that is known.
+/// What `/validate` is known to see of a cluster. Custom resources count only if a
+/// CustomResourceDefinition is known, and those of aggregated API servers never do, since their
+/// admission is unknown.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReviewedResources {
-    /// How that is known.
+    /// How this is known.
     pub knowledge: ReviewKnowledge,
-    /// The custom resources that are defined, by group and resource.
+    /// The custom resources that have a definition, by group and resource.
     pub custom: Arc<BTreeSet<(String, String)>>,
-    /// The namespace of a gateway that runs in the cluster: its registrations leave that out, too.
+    /// The namespace of a gateway that runs in the cluster: its webhook configurations exclude it,
+    /// too.
     pub own_namespace: Option<String>,
-    /// The API server's own authorization webhooks. A user about whom none of them is asked is allowed by
-    /// somebody else.
+    /// The API server's own authorization webhooks. If none of them is called for a user, another
+    /// authorizer allows the user's requests.
     pub asked: Arc<[Authorizer]>,
 }
 
 /// How it is known what `/validate` sees of a cluster.
 #[derive(Debug, Clone, Default)]
 pub enum ReviewKnowledge {
-    /// Somebody says that it sees everything but what the registrations of `portcullis init` leave out.
+    /// The configuration declares that it sees everything that the webhook configurations of
+    /// `portcullis init` do not exclude.
     #[default]
     Declared,
-    /// Nobody asks the cluster, as offline: it is taken for granted.
+    /// The cluster is not queried, for example offline: the same is assumed.
     Assumed,
-    /// By the webhook configurations that the cluster has.
+    /// From the webhook configurations of the cluster.
     Watched(Arc<dyn AdmissionCoverage>),
-    /// These are not known, for this reason: nothing is known to be seen.
+    /// The webhook configurations are unknown, for this reason, so `/validate` is not known to see
+    /// anything.
     Unproven(Arc<str>),
 }
 
-/// What the webhook configurations of a cluster are sure to have reviewed.
+/// What the webhook configurations of a cluster are certain to send to `/validate`.
 pub trait AdmissionCoverage: fmt::Debug + Send + Sync {
-    /// Why `/validate` is not sure to be called at `now` about the request of the `attributes`, before its
-    /// object is known; `None` where it is.
+    /// Why it is not certain that `/validate` is called at `now` for the request with these
+    /// `attributes`, whose object is not known; `None` if it is certain.
     fn why_not_covered(
         &self,
         attributes: &Attributes<'_>,
@@ -50,56 +54,56 @@ pub trait AdmissionCoverage: fmt::Debug + Send + Sync {
         now: (Time, Deadline<'_>),
     ) -> Option<String>;
 
-    /// Since when both `/mutate` and `/validate` have been called about every object of the resource that is
-    /// created or updated, and every update of its status: only for webhooks without matchConditions.
+    /// Since when both `/mutate` and `/validate` are called for every create and update of the
+    /// resource, and for every update of its status. Webhooks with matchConditions do not count.
     fn covered_since(&self, group: &str, resource: &str) -> Option<Time>;
 }
 
-/// Since when each Allow with objectConditions is there, and those that were taken away or changed a
-/// short while ago.
+/// Since when each Allow with objectConditions exists, and which were removed or changed recently.
 #[derive(Debug)]
 pub(crate) struct GrantHistory {
-    /// Since when changes are followed: what was taken away before is not known.
+    /// Since when changes are tracked: earlier removals are unknown.
     began: Time,
-    /// By the address of the policy, which `kept` keeps.
+    /// By the address of the policy, which is valid because `kept` contains it.
     since: HashMap<usize, Time>,
     kept: Vec<Arc<AuthorizationPolicy>>,
-    /// Each with the first instant at which it is not judged any more, at most [`MAX_FORMER`].
+    /// Each with the first instant at which it is no longer checked; at most [`MAX_FORMER`].
     former: Vec<(Arc<AuthorizationPolicy>, Time)>,
 }
 
 /// Why a policy with objectConditions that applies to a request decides nothing at `/authorize`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotGranted {
-    /// `/validate` decides, once the object is known.
+    /// `/validate` decides, when the object is known.
     AtValidate,
-    /// Nobody says that `/validate` sees what is written to this cluster.
+    /// `/validate` is not known to see the requests to this cluster.
     NotReviewed,
-    /// The registrations of `portcullis init` leave it out, or no definition tells of it.
+    /// The webhook configurations of `portcullis init` exclude the resource or namespace, or the
+    /// resource has no known definition.
     LeftOut,
-    /// No webhook configuration of the cluster is sure to send it, for this reason.
+    /// No webhook configuration of the cluster is certain to send the request, for this reason.
     NotCovered(String),
-    /// `/validate` never refuses the user, or does not see what is allowed to them.
+    /// `/validate` never denies requests of this user, or does not see what others allow the user.
     NeverRefused,
     /// Other gateways may not have the policy yet.
     New,
 }
 
-/// How long a new Allow with objectConditions grants nothing, in seconds: until then other gateways have
-/// it, whose `/validate` must know it.
+/// How long a new Allow with objectConditions grants nothing, in seconds. By then the other
+/// gateways have it, too, and can check it at `/validate`.
 pub const NEW_GRANT_DELAY_SECONDS: i64 = 10;
 
-/// How long one that was removed, changed or ended is judged as it was, in seconds: longer than an API
-/// server keeps an answer.
+/// How long an Allow that was removed, changed or ended is still checked as it was, in seconds:
+/// longer than an API server caches a decision.
 pub const FORMER_GRANT_RETENTION_SECONDS: i64 = 600;
 
-/// The most that were removed or changed and are judged, the newest.
+/// The maximum of removed or changed policies that are still checked. The newest are kept.
 const MAX_FORMER: usize = 10_000;
 
-/// The namespace that the registrations of `portcullis init` leave out.
+/// The namespace that the webhook configurations of `portcullis init` exclude.
 const LEFT_OUT_NAMESPACE: &str = "kube-system";
 
-/// Groups whose objects `/validate` is not shown, or not so that a refusal counts.
+/// Groups whose objects are not sent to `/validate`, or whose rejection there has no effect.
 const LEFT_OUT_GROUPS: [&str; 4] = [
     "authentication.k8s.io",
     "authorization.k8s.io",
@@ -107,7 +111,8 @@ const LEFT_OUT_GROUPS: [&str; 4] = [
     groups::PORTCULLIS,
 ];
 
-/// Resources that the registrations of `portcullis init` leave out, by group, with their subresources.
+/// Resources that the webhook configurations of `portcullis init` exclude with all subresources, by
+/// group.
 const LEFT_OUT_RESOURCES: [(&str, &str); 8] = [
     ("", "events"),
     ("events.k8s.io", "events"),
@@ -119,15 +124,15 @@ const LEFT_OUT_RESOURCES: [(&str, &str); 8] = [
     ("discovery.k8s.io", "endpointslices"),
 ];
 
-/// Those that they leave out without other subresources than these.
+/// Resources that they exclude without their other subresources.
 const LEFT_OUT_ALONE: [(&str, &str); 3] =
     [("", "nodes"), ("", "pods/binding"), ("", "serviceaccounts/token")];
 
-/// Subresources of everything that they leave out.
+/// Subresources that they exclude for all resources.
 const LEFT_OUT_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
-/// Whether the registrations of `portcullis init` leave out `resource`, perhaps with a subresource, of
-/// `group`.
+/// Whether the webhook configurations of `portcullis init` exclude `resource`, which may include a
+/// subresource, of `group`.
 #[must_use]
 pub(crate) fn is_left_out(group: &str, resource: &str) -> bool {
     let (name, subresource) = resource.split_once('/').unwrap_or((resource, ""));
@@ -136,8 +141,8 @@ pub(crate) fn is_left_out(group: &str, resource: &str) -> bool {
         || LEFT_OUT_ALONE.contains(&(group, resource))
 }
 
-/// Whether an API server itself serves `resource` of `group`. Others may be in a group of Kubernetes' too:
-/// those of aggregated API servers, and custom ones.
+/// Whether an API server itself serves `resource` of `group`. Groups of Kubernetes may also contain
+/// resources of aggregated API servers and custom resources.
 fn is_served(group: &str, resource: &str) -> bool {
     static SERVED: LazyLock<BTreeSet<(&str, &str)>> = LazyLock::new(|| {
         let table = include_str!("../manifest/lint/known/resources.txt");
@@ -158,13 +163,14 @@ const KUBE_SYSTEM_ACCOUNTS: &str = "system:serviceaccounts:kube-system";
 /// Users that run the cluster.
 const CONTROL_PLANE_USERS: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
 
-/// As whom the API server calls kubelets, which ask about it.
+/// The user with which the API server calls kubelets, which ask whether it may.
 const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
 
 // === impl ReviewedResources ===
 
 impl ReviewedResources {
-    /// Why `/validate` is not known to see the request of the `attributes` at `now`; `None` where it is.
+    /// Why `/validate` is not known to see the request with these `attributes` at `now`; `None` if
+    /// it is.
     pub(crate) fn why_not_seen(
         &self,
         (attributes, request): (&Attributes<'_>, &ResourceAttributes<'_>),
@@ -187,9 +193,9 @@ impl ReviewedResources {
         }
     }
 
-    /// Since when both `/mutate` and `/validate` are known to see each object of the resource that is created
-    /// or updated, and each update of its status; `None` where they are not known to. Where somebody declares
-    /// it, that is always.
+    /// Since when both `/mutate` and `/validate` are known to see every create and update of the
+    /// resource, and every update of its status; `None` if they are not. If the configuration
+    /// declares it, this is always.
     #[must_use]
     pub fn reviewed_since(&self, group: &str, resource: &str) -> Option<Time> {
         match &self.knowledge {
@@ -199,7 +205,7 @@ impl ReviewedResources {
         }
     }
 
-    /// Whether the registrations of `portcullis init` leave the request out.
+    /// Whether the webhook configurations of `portcullis init` exclude the request.
     fn leaves_out(&self, request: &ResourceAttributes<'_>) -> bool {
         let (group, resource) = (request.group.as_ref(), request.resource.as_ref());
         let is_left_out = match request.subresource.as_ref() {
@@ -211,8 +217,8 @@ impl ReviewedResources {
             || self.own_namespace.as_deref() == Some(request.namespace.as_ref())
     }
 
-    /// Whether none of the API server's own webhooks is asked about the request: where it is not known
-    /// which there are, as by the configuration that `portcullis init` writes.
+    /// Whether the API server calls none of its authorization webhooks for the request. If these
+    /// are unknown, the AuthorizationConfiguration that `portcullis init` writes is assumed.
     pub(crate) fn is_never_asked(&self, attributes: &Attributes<'_>, deadline: Deadline<'_>) -> bool {
         let is_skipped = |one: &Authorizer| {
             let relevance = one.relevance(attributes, deadline);
@@ -228,7 +234,7 @@ impl ReviewedResources {
 // === impl ReviewKnowledge ===
 
 impl PartialEq for ReviewKnowledge {
-    /// Whether both are known from the same configurations.
+    /// Whether both know the same from the same webhook configurations.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Declared, Self::Declared) | (Self::Assumed, Self::Assumed) => true,
@@ -242,7 +248,7 @@ impl PartialEq for ReviewKnowledge {
 // === impl GrantHistory ===
 
 impl GrantHistory {
-    /// What follows `before` at `now`, where `policies` are those that grant.
+    /// The history at `now` after `before`, when `policies` are the Allows that grant.
     pub(crate) fn following(
         before: Option<&Self>,
         policies: Vec<Arc<AuthorizationPolicy>>,
@@ -285,31 +291,32 @@ impl GrantHistory {
         self.kept.is_empty() && self.former.is_empty()
     }
 
-    /// Whether something that an API server still has cached at `now` may have been taken away before.
+    /// Whether removals are unknown that happened while a decision that an API server still caches
+    /// at `now` was made.
     pub(crate) fn history_is_too_short(&self, now: Time) -> bool {
         now < self.began.plus_seconds(FORMER_GRANT_RETENTION_SECONDS)
     }
 
-    /// Whether `policy` is so new at `now` that others may not have it. Of one that is not known nothing
-    /// is: where nobody follows changes, as offline, nothing is new.
+    /// Whether `policy` is so new at `now` that other gateways may not have it. A policy that is
+    /// not in the history is not new: without tracking, for example offline, none is.
     pub(crate) fn is_new(&self, policy: &Arc<AuthorizationPolicy>, now: Time) -> bool {
         let since = self.since.get(&address(policy));
         since.is_some_and(|since| now < since.plus_seconds(NEW_GRANT_DELAY_SECONDS))
     }
 
-    /// Those that were removed or changed.
+    /// The policies that were removed or changed recently.
     pub(crate) fn former(&self) -> impl Iterator<Item = &Arc<AuthorizationPolicy>> {
         self.former.iter().map(|(policy, _)| policy)
     }
 
-    /// Whether `policy`, which was removed or changed, is judged at `now`.
+    /// Whether `policy`, which was removed or changed, is still checked at `now`.
     pub(crate) fn judges(&self, policy: &Arc<AuthorizationPolicy>, now: Time) -> bool {
         let mut former = self.former.iter();
         former.any(|(one, until)| Arc::ptr_eq(one, policy) && now < *until)
     }
 }
 
-/// As long as the policy is there, no other has it.
+/// The address of a policy, which identifies it as long as it exists.
 fn address(policy: &Arc<AuthorizationPolicy>) -> usize {
     Arc::as_ptr(policy).addr()
 }
@@ -333,9 +340,9 @@ fn is_same(one: &Arc<AuthorizationPolicy>, other: &Arc<AuthorizationPolicy>) -> 
 // === impl Attributes ===
 
 impl Attributes<'_> {
-    /// Whether an API server with the AuthorizationConfiguration that `portcullis init` writes asks no
-    /// webhook about this: the user is in `system:masters`, which is allowed everything, or runs the
-    /// cluster.
+    /// Whether an API server with the AuthorizationConfiguration that `portcullis init` writes
+    /// calls no webhook for this request: the user is in `system:masters`, which is allowed
+    /// everything, or runs the cluster.
     #[must_use]
     pub fn skips_authorization_webhook(&self) -> bool {
         let user = &*self.user.name;
@@ -354,7 +361,7 @@ impl Attributes<'_> {
 
 // === impl NotGranted ===
 
-/// Why, and what to do.
+/// The reason, and what to do about it.
 impl fmt::Display for NotGranted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self {

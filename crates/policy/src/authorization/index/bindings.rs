@@ -1,8 +1,9 @@
-//! Role bindings by namespace and subject: the first that allows a request, and all that apply
-//! to a user (`VisitRulesFor` of `pkg/registry/rbac/validation/rule.go`).
+//! Role bindings by namespace and subject: finds the first that allows a request, and all that
+//! apply to a user (`VisitRulesFor` of `pkg/registry/rbac/validation/rule.go`).
 //!
-//! Each namespace has an index of its own, and in it each subject. A change copies what it
-//! touches and shares all else; to build the index from nothing is to add all bindings.
+//! Each namespace has its own index, with an entry for each subject. A change copies the entries
+//! that it affects and shares all others; the whole index is built by adding all bindings to an
+//! empty one.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -19,7 +20,7 @@ use crate::model::{Attributes, Target, User};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BindingIndex {
     cluster_role_bindings: Arc<NamespaceBindings>,
-    /// By namespace.
+    /// RoleBindings by namespace.
     role_bindings: FastMap<Arc<str>, Arc<NamespaceBindings>>,
 }
 
@@ -27,24 +28,24 @@ pub(crate) struct BindingIndex {
 #[derive(Debug, Clone)]
 pub(crate) struct BoundRole {
     pub(crate) binding: Arc<Binding>,
-    /// `None` where there is no such role: the binding grants nothing.
+    /// `None` if the role does not exist: the binding grants nothing.
     pub(crate) role: Option<Arc<Role>>,
 }
 
-/// What allows a request.
+/// A binding that allows a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grant<'s> {
     pub(crate) bound: &'s BoundRole,
-    /// The rule of its role.
+    /// The index of the rule in its role.
     pub(crate) rule: usize,
 }
 
 /// The bindings of one namespace, or the ClusterRoleBindings.
 #[derive(Debug, Clone, Default)]
 struct NamespaceBindings {
-    /// By name: in this order they decide.
+    /// Sorted by name, which is the order in which they are tried.
     bindings: Vec<BoundRole>,
-    /// Service accounts, too.
+    /// By user name, including those of service accounts.
     users: SubjectMap,
     groups: SubjectMap,
 }
@@ -54,27 +55,27 @@ type SubjectMap = FastMap<Arc<str>, Arc<SubjectBindings>>;
 /// The bindings of one subject in one namespace.
 #[derive(Debug, Clone, Default)]
 struct SubjectBindings {
-    /// By name.
+    /// Sorted by name.
     bindings: SmallVec<[BoundRole; 1]>,
-    /// The rules of their roles, where there are too many to be asked one by one. Its owners are
-    /// the bindings, by place.
+    /// The rules of the bound roles, if there are too many to try one by one. The owner of a rule
+    /// is the index of its binding.
     table: Option<Arc<RuleTable>>,
-    /// Whether a change left the bindings without order and table.
+    /// Whether a change has left the bindings unsorted and the table outdated.
     is_stale: bool,
 }
 
-/// A subject with more bindings than this in one namespace has a table of their rules. Random sets
-/// of tests have some above and some below.
+/// A subject with more bindings than this in one namespace has a table of their rules. In tests the
+/// limit is low enough for random sets to have subjects of both kinds.
 const MAX_BINDINGS_TO_COMPARE: usize = if cfg!(test) { 2 } else { 8 };
 
-/// How many bytes the table of a subject has for each of its bindings: in proportion to what these
-/// take where they name it. Roles that have no room in it are asked one by one.
+/// The size of a subject's table in bytes for each of its bindings, which bounds it in proportion
+/// to the memory of the bindings. Roles that do not fit are tried one by one.
 const TABLE_BYTES_OF_BINDING: usize = 1 << 10;
 
 // === impl BindingIndex ===
 
 impl BindingIndex {
-    /// Adds bindings, whose roles are among `roles`.
+    /// Adds bindings, and resolves their roles among `roles`.
     pub(crate) fn add(&mut self, bindings: &[Arc<Binding>], roles: &[Arc<Role>]) {
         if bindings.is_empty() {
             return;
@@ -94,7 +95,7 @@ impl BindingIndex {
         }
     }
 
-    /// Removes bindings, the very objects. `false` if one is not there.
+    /// Removes bindings by their addresses. Returns `false` if one is not in the index.
     #[must_use]
     pub(crate) fn remove(&mut self, bindings: &[Arc<Binding>]) -> bool {
         let mut by_namespace: FastMap<&str, Vec<&Arc<Binding>>> = FastMap::default();
@@ -119,7 +120,7 @@ impl BindingIndex {
         })
     }
 
-    /// The first rule that allows what `attributes` ask. `visited` counts the rules compared.
+    /// The first rule that allows the request. `visited` counts the rules compared.
     pub(crate) fn first_allowing(
         &self,
         attributes: &Attributes<'_>,
@@ -129,15 +130,15 @@ impl BindingIndex {
         namespaces.find_map(|bindings| bindings.first_allowing(attributes, visited))
     }
 
-    /// The bindings that apply to the user where `attributes` ask, in the order in which they
-    /// decide; of each of the user's names and groups at most `limit`.
+    /// The bindings that apply to the user in the namespace of the request, in the order in which
+    /// they are tried; at most `limit` for each of the user's names and groups.
     pub(crate) fn applying_to(&self, attributes: &Attributes<'_>, limit: usize) -> Vec<&BoundRole> {
         let namespaces = self.namespaces_of(&attributes.target);
         let applying = namespaces.flat_map(|bindings| bindings.applying_to(&attributes.user, limit));
         applying.collect()
     }
 
-    /// The bindings of `user` in all namespaces, in the order in which they decide.
+    /// The bindings of `user` in all namespaces, in the order in which they are tried.
     pub(crate) fn all_of(&self, user: &User<'_>) -> Vec<&BoundRole> {
         let applying = self.in_order(|_| true);
         applying
@@ -145,17 +146,19 @@ impl BindingIndex {
             .collect()
     }
 
-    /// All bindings, in the order in which they decide.
+    /// All bindings, in the order in which they are tried.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &BoundRole> {
         self.in_namespaces(|_| true)
     }
 
-    /// ClusterRoleBindings, and the RoleBindings of the namespaces for which `is_one` holds, in the same order.
+    /// The ClusterRoleBindings, and the RoleBindings of the namespaces for which `is_one` holds, in
+    /// the same order.
     pub(crate) fn in_namespaces(&self, is_one: impl Fn(&str) -> bool) -> impl Iterator<Item = &BoundRole> {
         self.in_order(is_one).flat_map(|bindings| &bindings.bindings)
     }
 
-    /// Those that the two do not share: bindings of namespaces in which one is different.
+    /// The bindings of the namespaces in which the two indexes differ, and the ClusterRoleBindings
+    /// if any of these differs.
     pub(crate) fn not_shared_with<'s>(&'s self, other: &Self) -> impl Iterator<Item = &'s BoundRole> {
         let cluster_wide = Some(&self.cluster_role_bindings);
         let cluster_wide =
@@ -187,7 +190,7 @@ impl BindingIndex {
         std::iter::once(&*self.cluster_role_bindings).chain(namespaces)
     }
 
-    /// ClusterRoleBindings, then the RoleBindings of the namespace that is asked about.
+    /// The ClusterRoleBindings, then the RoleBindings of the requested namespace.
     fn namespaces_of(&self, target: &Target<'_>) -> impl Iterator<Item = &NamespaceBindings> {
         let namespace = match target {
             Target::Resource(request) if !request.namespace.is_empty() => {
@@ -252,7 +255,7 @@ impl NamespaceBindings {
         });
     }
 
-    /// Calls `edit` with the name of each subject, and the map in which it is.
+    /// Calls `edit` with the name of each subject, and the map that contains it.
     fn each_subject_of(&mut self, binding: &Binding, mut edit: impl FnMut(&mut SubjectMap, &str)) {
         for subject in &binding.subjects {
             let subjects = match subject.kind {
@@ -295,7 +298,7 @@ impl NamespaceBindings {
     }
 }
 
-/// No two bindings of a namespace have the same name.
+/// The order by name, which is unique within a namespace.
 fn by_name(one: &BoundRole, other: &BoundRole) -> Ordering {
     one.binding.name.cmp(&other.binding.name)
 }
@@ -303,7 +306,7 @@ fn by_name(one: &BoundRole, other: &BoundRole) -> Ordering {
 // === impl SubjectBindings ===
 
 impl SubjectBindings {
-    /// Adds a binding, if it was not the last to be added: it may name a subject twice.
+    /// Adds a binding, unless it was the last to be added: a binding may contain a subject twice.
     fn push(&mut self, bound: &BoundRole) {
         let last = self.bindings.last();
         if last.is_none_or(|last| !Arc::ptr_eq(&last.binding, &bound.binding)) {
@@ -312,7 +315,7 @@ impl SubjectBindings {
         }
     }
 
-    /// Removes all of `removed`, if a binding of the same change has not done so already.
+    /// Removes all of `removed`, unless another binding of the same change has caused this already.
     fn remove(&mut self, removed: &HashSet<*const Binding>) {
         if !self.is_stale {
             self.bindings
@@ -321,7 +324,7 @@ impl SubjectBindings {
         }
     }
 
-    /// Makes order and table again after a change.
+    /// Sorts the bindings and rebuilds the table after a change.
     fn refresh(&mut self) {
         if !std::mem::take(&mut self.is_stale) {
             return;
@@ -332,7 +335,7 @@ impl SubjectBindings {
             let room = self.bindings.len() * TABLE_BYTES_OF_BINDING;
             let (mut table, mut roles) = (RuleTable::within(room), HashSet::new());
             for (place, bound) in (0..).zip(&self.bindings) {
-                // Of several bindings to one role the first decides.
+                // If several bindings have the same role, the first decides.
                 if let Some(role) = &bound.role
                     && roles.insert(Arc::as_ptr(role))
                 {
@@ -343,7 +346,7 @@ impl SubjectBindings {
         }
     }
 
-    /// The first binding that allows what `attributes` ask, if it comes before `limit`.
+    /// The first binding that allows the request, if it comes before `limit`.
     #[inline]
     fn first_allowing(
         &self,

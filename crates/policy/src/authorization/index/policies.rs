@@ -1,4 +1,4 @@
-//! AuthorizationPolicies, and which of their rules may apply to a request.
+//! AuthorizationPolicies, with an index of the rules that may apply to a request.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use crate::model::{LabelSelector, Time, Validity};
 use super::rule_fields::{FieldMatch, RuleFields};
 use super::{NamespaceSelectors, PolicyQuery, PolicyTerms};
 
-/// The AuthorizationPolicies of a set. Since it follows from them alone, sets with the same
-/// policies share it.
+/// The AuthorizationPolicies of a set. It depends on them only, so sets with the same policies
+/// share it.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyIndex {
-    /// Those in Shadow, then those that refuse, then those that allow, each by name.
+    /// The policies in mode Shadow, then the Denies and Limits, then the Allows, each by name.
     pub(crate) policies: Vec<Arc<IndexedPolicy>>,
     pub(crate) shadow: PolicyGroup,
     /// Denies and Limits.
     pub(crate) deny: PolicyGroup,
     pub(crate) allow: PolicyGroup,
-    /// By name. No request meets them.
+    /// Sorted by name. They do not take part in decisions.
     pub(crate) invariants: Vec<Arc<AuthorizationInvariant>>,
     pub(crate) selectors: NamespaceSelectors,
     pub(crate) terms: PolicyTerms,
-    /// Whether a policy has objectConditions.
+    /// Whether any policy has objectConditions.
     pub(crate) has_object_conditions: bool,
     validities: ValidityCounts,
 }
@@ -37,24 +37,25 @@ pub(crate) struct PolicyIndex {
 /// A policy of a set.
 #[derive(Debug)]
 pub(crate) struct IndexedPolicy {
-    /// Its place among all policies of the set.
+    /// Its index among all policies of the set.
     pub(crate) place: usize,
-    /// Its name, as metrics and logs share it.
+    /// Its name, shared with metrics and logs.
     pub(crate) name: Arc<str>,
     pub(crate) policy: Arc<AuthorizationPolicy>,
-    /// Its rules among those of its group.
+    /// The range of its rules in its group.
     rules: Range<u32>,
 }
 
-/// Policies that are walked together.
+/// Policies that are evaluated together.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyGroup {
     pub(crate) policies: Vec<Arc<IndexedPolicy>>,
-    /// In the order of the policies.
+    /// The rules, in the order of the policies.
     rules: Vec<IndexedRule>,
-    /// Of the rules of Denies and Allows.
+    /// The fields of the rules of Denies and Allows.
     fields: RuleFields,
-    /// Of the rules of Limits, which apply to all requests but those that they hold.
+    /// The fields of the rules of Limits, which apply to the requests that do not lie within these
+    /// rules.
     limits: RuleFields,
     has_limits: bool,
 }
@@ -63,44 +64,44 @@ pub(crate) struct PolicyGroup {
 #[derive(Debug)]
 pub(crate) struct IndexedRule {
     pub(crate) policy: Arc<IndexedPolicy>,
-    /// Its number among the policy's rules, the non-resource ones last.
+    /// Its index among the rules of the policy, where non-resource rules come last.
     pub(crate) number: usize,
     pub(crate) rule: PolicyRule,
     /// The number of its `namespaceSelector`.
     selector: Option<u32>,
 }
 
-/// A rule of either sort.
+/// A rule for resources or for paths.
 #[derive(Debug)]
 pub(crate) enum PolicyRule {
     Resource(ResourceRule),
     NonResource(NonResourceRule),
 }
 
-/// The rules whose policies are for one user.
+/// The rules of the policies that apply to one user.
 pub(crate) struct UserRules<'g> {
     included: FieldMatch<'g>,
     excluded: FieldMatch<'g>,
 }
 
-/// The policies in force at a time are counted without looking at each.
+/// Counts the policies in force at a given time, without visiting each.
 #[derive(Debug, Default)]
 struct ValidityCounts {
-    /// How many policies are in force at some time.
+    /// The number of policies that are in force at any time.
     count: usize,
-    /// The first instants of all policies, ascending.
+    /// The beginnings of the policies' validity, ascending.
     starts: Vec<Time>,
-    /// The ends of all policies, ascending.
+    /// The ends of the policies' validity, ascending.
     ends: Vec<Time>,
 }
 
-/// Which group a policy belongs to, in the order in which groups are walked.
+/// The group of a policy, in the order in which groups are evaluated.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum PolicyRank {
     Shadow,
     Deny,
     Allow,
-    /// With objectConditions: what allows whatever the object is comes first.
+    /// Allows with objectConditions come after those that allow whatever the object is.
     ConditionalAllow,
 }
 
@@ -141,12 +142,12 @@ impl PolicyIndex {
         }
     }
 
-    /// How many policies are in force at `now`.
+    /// The number of policies in force at `now`.
     pub(crate) fn count_in_force(&self, now: Time) -> usize {
         self.validities.count_at(now)
     }
 
-    /// When policies begin and end.
+    /// The times at which the validity of policies begins or ends.
     pub(crate) fn time_boundaries(&self) -> impl Iterator<Item = Time> {
         self.validities
             .starts
@@ -168,7 +169,7 @@ const fn rank(policy: &AuthorizationPolicy) -> PolicyRank {
 // === impl PolicyGroup ===
 
 impl PolicyGroup {
-    /// The group of `policies`, each with its place among all.
+    /// A group of `policies`, each with its index among all.
     fn new<'p>(
         policies: impl Iterator<Item = (usize, &'p Arc<AuthorizationPolicy>)>,
         selectors: &mut NamespaceSelectors,
@@ -229,12 +230,12 @@ impl PolicyGroup {
         self.policies.push(indexed);
     }
 
-    /// Whether Limits are among its policies.
+    /// Whether the group contains Limits.
     pub(crate) const fn has_limits(&self) -> bool {
         self.has_limits
     }
 
-    /// The Limits for the user of `ids`, in order.
+    /// The Limits that apply to the user with these `ids`, in order.
     pub(crate) fn limits_for(&self, ids: &[u32]) -> SmallVec<[&IndexedPolicy; 4]> {
         let excluded = self.limits.of_excluded_subjects(ids);
         let mut found: SmallVec<[&IndexedPolicy; 4]> = SmallVec::new();
@@ -250,7 +251,7 @@ impl PolicyGroup {
         found
     }
 
-    /// The rules of Limits for the user of `ids` that may hold `query`, in order.
+    /// The rules of Limits for the user with these `ids` that may include the request, in order.
     pub(crate) fn covering_candidates(
         &self,
         query: &PolicyQuery<'_, '_>,
@@ -260,8 +261,8 @@ impl PolicyGroup {
         numbers.iter().filter_map(|number| self.rule(*number)).collect()
     }
 
-    /// The rules of Denies or Allows that may apply to `query` if the user of `ids` asks, in order.
-    /// `ids` is called only where a rule fits in all else.
+    /// The rules of Denies or Allows that may apply to the request of the user with these `ids`, in
+    /// order. `ids` is called only if a rule matches in all other fields.
     pub(crate) fn candidates<'i>(
         &self,
         query: &PolicyQuery<'_, '_>,
@@ -271,14 +272,14 @@ impl PolicyGroup {
         numbers.iter().filter_map(|number| self.rule(*number)).collect()
     }
 
-    /// The rules of Denies or Allows that apply to `query`, leaving subjects aside, in order.
+    /// The rules of Denies or Allows that apply to `query`, disregarding subjects, in order.
     pub(crate) fn applying_to(&self, query: &PolicyQuery<'_, '_>) -> impl Iterator<Item = &IndexedRule> {
         let candidates = self.fields.candidates_for_anyone(query).into_iter();
         let candidates = candidates.filter_map(|number| self.rule(number));
         candidates.filter(|rule| query.compare(rule).is_match())
     }
 
-    /// The rules of policies for the user of `ids`, in order.
+    /// The rules of policies that apply to the user with these `ids`, in order.
     pub(crate) fn rules_for(&self, ids: &[u32]) -> impl Iterator<Item = &IndexedRule> {
         let UserRules { included, excluded } = self.user_rules(ids);
         let included = included.rules().into_iter();
@@ -286,13 +287,14 @@ impl PolicyGroup {
         rules.filter_map(|rule| self.rule(rule))
     }
 
-    /// The rules of Denies or Allows one of whose policy's subjects is the user of `ids`, in order.
+    /// The rules of Denies or Allows that have the user with these `ids` among their policy's
+    /// subjects, in order.
     pub(crate) fn rules_included(&self, ids: &[u32]) -> impl Iterator<Item = &IndexedRule> {
         let included = self.fields.of_subjects(ids).rules().into_iter();
         included.filter_map(|rule| self.rule(rule))
     }
 
-    /// Which policies are for the user of `ids`.
+    /// The rules of the policies that apply to the user with these `ids`.
     pub(crate) fn user_rules(&self, ids: &[u32]) -> UserRules<'_> {
         let (fields, limits) = (&self.fields, &self.limits);
         UserRules {
@@ -322,7 +324,7 @@ impl PolicyGroup {
 // === impl UserRules ===
 
 impl UserRules<'_> {
-    /// Whether a policy that has rules is for the user.
+    /// Whether a policy, which must have rules, applies to the user.
     pub(crate) fn compare(&self, policy: &IndexedPolicy) -> RuleMatch {
         let rule = policy.rules.start;
         if self.included.contains(rule) {
@@ -336,7 +338,7 @@ impl UserRules<'_> {
 // === impl IndexedRule ===
 
 impl IndexedRule {
-    /// The rule, if it is one for resources.
+    /// The rule, if it is a resource rule.
     pub(crate) const fn resource_rule(&self) -> Option<&ResourceRule> {
         match &self.rule {
             PolicyRule::Resource(rule) => Some(rule),
@@ -357,12 +359,12 @@ impl PolicyRule {
 // === impl PolicyQuery ===
 
 impl PolicyQuery<'_, '_> {
-    /// Whether it is about a path, and not about a resource.
+    /// Whether the request is for a path instead of a resource.
     pub(crate) const fn is_for_path(&self) -> bool {
         matches!(self, Self::NonResource(_))
     }
 
-    /// Whether a rule is one for requests of this sort: for resources, or for paths.
+    /// Whether a rule is for this kind of request: for resources, or for paths.
     pub(crate) const fn is_of_sort(&self, rule: &IndexedRule) -> bool {
         matches!(
             (self, &rule.rule),
@@ -370,8 +372,8 @@ impl PolicyQuery<'_, '_> {
         )
     }
 
-    /// Whether a rule of a Deny or Allow applies, or one of a Limit holds all of it, leaving subjects
-    /// aside.
+    /// Whether a rule of a Deny or Allow applies, or a rule of a Limit includes the request,
+    /// disregarding subjects.
     pub(crate) fn compare(&self, rule: &IndexedRule) -> RuleMatch {
         let effect = rule.policy.policy.effect;
         match (self, &rule.rule) {
@@ -408,7 +410,7 @@ impl ValidityCounts {
     fn count_at(&self, now: Time) -> usize {
         let to_come = self.starts.len() - self.starts.partition_point(|start| *start <= now);
         let over = self.ends.partition_point(|end| *end <= now);
-        // Of one policy, at most one of both is true: it begins before it ends.
+        // No policy is counted in both: each begins before it ends.
         self.count - to_come - over
     }
 }

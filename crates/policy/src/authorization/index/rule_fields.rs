@@ -1,9 +1,10 @@
-//! Which rules of policies may apply to a request: for each field, the rules in which each term
-//! occurs.
+//! Finds the rules of policies that may apply to a request: for each field, an index from each term
+//! to the rules that contain it.
 //!
-//! The rules of the field that has the fewest for the request are looked up in the others, so
-//! that a decision does not read through the policies that one of their fields rules out.
-//! Subjects are exact; of the other fields there may be too many rules, never too few.
+//! The field with the fewest matching rules is the starting point, and these rules are looked up in
+//! the other fields. So a decision does not visit policies that one of their fields rules out. The
+//! result is exact for subjects; for the other fields it may contain too many rules, but never too
+//! few.
 
 use std::ops::Range;
 
@@ -16,7 +17,7 @@ use crate::authorization::{AuthorizationPolicy, Effect, NonResourceRule, Resourc
 
 use super::{InNamespace, NonResourceQuery, PolicyQuery, PolicyTerms, ResourceQuery, SubjectTerm, TermIds};
 
-/// The fields of all rules of some policies. Rules have numbers in the order of the policies.
+/// The fields of all rules of some policies. Rules are numbered in the order of the policies.
 #[derive(Debug, Default)]
 pub(crate) struct RuleFields {
     subjects: RuleField,
@@ -27,36 +28,36 @@ pub(crate) struct RuleFields {
     namespaces: RuleField,
     /// By the numbers of selectors.
     namespace_selectors: RuleField,
-    /// The rules that may apply in a namespace of which only the name is known.
+    /// The rules that may apply in a namespace whose labels are unknown, except for its name.
     unknown_labels: Vec<u32>,
     names: RuleField,
     paths: RuleField,
-    /// All rules for resources.
+    /// All resource rules.
     resource_rules: Vec<u32>,
-    /// All rules for paths.
+    /// All non-resource rules.
     non_resource_rules: Vec<u32>,
 }
 
-/// Of one field, the rules in which each term occurs, ascending.
+/// An index of one field: the rules that contain each term, ascending.
 #[derive(Debug, Default)]
 struct RuleField {
-    /// The rules that fit whatever is requested.
+    /// The rules that match any term.
     any: Vec<u32>,
     by_term: FastMap<u32, Vec<u32>>,
 }
 
-/// The rules that fit what is requested of one field: those of all lists.
+/// The rules that match a request in one field: the union of these lists.
 #[derive(Default)]
 pub(crate) struct FieldMatch<'f>(SmallVec<[&'f [u32]; 4]>);
 
-/// The rules that fit in several fields.
+/// The rules that match in several fields.
 #[derive(Default)]
 struct Intersection<'f>(SmallVec<[FieldMatch<'f>; 8]>);
 
 // === impl RuleFields ===
 
 impl RuleFields {
-    /// Notes for whom the policy of some rules is.
+    /// Adds the subjects of a policy, which has these `rules`.
     pub(crate) fn add_subjects(
         &mut self,
         policy: &AuthorizationPolicy,
@@ -77,7 +78,7 @@ impl RuleFields {
         }
     }
 
-    /// Notes what a rule says; `selector` is the number of its `namespaceSelector`.
+    /// Adds the fields of a rule; `selector` is the number of its `namespaceSelector`.
     pub(crate) fn add_resource_rule(
         &mut self,
         number: u32,
@@ -115,7 +116,7 @@ impl RuleFields {
             Some(selector) => self.namespace_selectors.add(selector, number),
             None => self.namespace_selectors.add_any(number),
         }
-        // Labels that are not known prove nothing, and may be anything.
+        // Unknown labels do not prove that an Allow or Limit applies, nor that a Deny does not.
         let by_name = |rule: &ResourceRule| {
             let selector = rule.namespace_selector.as_ref();
             selector.is_none_or(|selector| selector.asks_for_the_name_alone())
@@ -138,18 +139,18 @@ impl RuleFields {
         }
     }
 
-    /// The rules one of whose policy's subjects is the user of `ids`.
+    /// The rules that have the user with these `ids` among their policy's subjects.
     pub(crate) fn of_subjects(&self, ids: &[u32]) -> FieldMatch<'_> {
         self.subjects.find(ids)
     }
 
-    /// The rules one of whose policy's excluded subjects is the user of `ids`.
+    /// The rules that have the user with these `ids` among their policy's excluded subjects.
     pub(crate) fn of_excluded_subjects(&self, ids: &[u32]) -> FieldMatch<'_> {
         self.exclude_subjects.find(ids)
     }
 
-    /// The rules that may apply to `query` if the user of `ids` asks, in order. `ids` is called
-    /// only where each other field has a rule.
+    /// The rules that may apply to `query` of the user with these `ids`, in order. `ids` is called
+    /// only if all other fields have a matching rule.
     pub(crate) fn candidates<'i>(
         &self,
         query: &PolicyQuery<'_, '_>,
@@ -168,7 +169,7 @@ impl RuleFields {
         rules
     }
 
-    /// The rules that may apply to `query`, leaving subjects aside, in order.
+    /// The rules that may apply to `query`, disregarding subjects, in order.
     pub(crate) fn candidates_for_anyone(&self, query: &PolicyQuery<'_, '_>) -> TermIds {
         self.fitting(query).map(|found| found.rules()).unwrap_or_default()
     }
@@ -181,7 +182,7 @@ impl RuleFields {
         }
     }
 
-    /// Fields come first that refuse the most requests.
+    /// Adds the most selective fields first.
     fn fitting_resource(&self, query: &ResourceQuery<'_, '_>) -> Option<Intersection<'_>> {
         let mut found = Intersection::default();
         found.add(match query.resource.ids() {
@@ -193,7 +194,7 @@ impl RuleFields {
         }
         match query.in_namespace {
             InNamespace::Known(selectors) => found.add_terms(&self.namespace_selectors, selectors)?,
-            // Whether its labels are selected is compared rule by rule.
+            // The labels are compared with the selector of each rule later.
             InNamespace::Labelled(_) => {}
             InNamespace::Unknown => found.add(FieldMatch::of(&self.unknown_labels))?,
             InNamespace::None if query.all_namespaces => {}
@@ -228,12 +229,12 @@ impl RuleFields {
 // === impl RuleField ===
 
 impl RuleField {
-    /// The rule fits whatever is requested; rules must ascend.
+    /// Adds a rule that matches any term. Rules must be added in ascending order.
     fn add_any(&mut self, rule: u32) {
         push_once(&mut self.any, rule);
     }
 
-    /// The rule has a term; rules must ascend.
+    /// Adds a rule that contains `term`. Rules must be added in ascending order.
     fn add(&mut self, term: u32, rule: u32) {
         push_once(self.by_term.entry(term).or_default(), rule);
     }
@@ -275,12 +276,12 @@ impl<'f> FieldMatch<'f> {
         found
     }
 
-    /// How many rules there are at most.
+    /// An upper bound of the number of rules.
     fn len(&self) -> usize {
         self.0.iter().map(|rules| rules.len()).sum()
     }
 
-    /// The rules of both.
+    /// The union of both.
     pub(crate) fn or(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
@@ -290,7 +291,7 @@ impl<'f> FieldMatch<'f> {
         self.0.iter().any(|rules| rules.binary_search(&rule).is_ok())
     }
 
-    /// The rules, in order.
+    /// The rules, ascending.
     pub(crate) fn rules(&self) -> TermIds {
         let mut all: TermIds = self.0.iter().copied().flatten().copied().collect();
         if self.0.len() > 1 {
@@ -304,7 +305,7 @@ impl<'f> FieldMatch<'f> {
 // === impl Intersection ===
 
 impl<'f> Intersection<'f> {
-    /// Adds a field; `None` if no rule fits there.
+    /// Adds a field; `None` if no rule matches in it.
     #[inline]
     fn add(&mut self, field: FieldMatch<'f>) -> Option<()> {
         if field.0.is_empty() {
@@ -314,7 +315,7 @@ impl<'f> Intersection<'f> {
         Some(())
     }
 
-    /// Adds the rules of `field` that fit one of `terms`, unless none asks for a term.
+    /// Adds the rules of `field` that match one of `terms`, unless no rule restricts this field.
     #[inline]
     fn add_terms(&mut self, field: &'f RuleField, terms: &[u32]) -> Option<()> {
         if field.by_term.is_empty() {
@@ -323,7 +324,7 @@ impl<'f> Intersection<'f> {
         self.add(field.find(terms))
     }
 
-    /// The rules that fit in each field, in order.
+    /// The rules that match in all fields, ascending.
     fn rules(&self) -> TermIds {
         let fields = self.0.iter().enumerate();
         let Some((fewest, field)) = fields.min_by_key(|(_, field)| field.len()) else {
@@ -331,7 +332,7 @@ impl<'f> Intersection<'f> {
         };
         let mut rules = field.rules();
         let (before, after) = self.0.split_at(fewest);
-        // Subjects, which were added last, tell most rules apart.
+        // Subjects, which were added last, rule out most rules.
         let others = || before.iter().chain(after.iter().skip(1)).rev();
         rules.retain(|rule| others().all(|field| field.contains(*rule)));
         rules

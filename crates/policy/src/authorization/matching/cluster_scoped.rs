@@ -1,12 +1,11 @@
-//! Resources that are known to be cluster-scoped.
+//! Resources that are known to be cluster-scoped, and patterns of namespaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// The cluster-scoped resources that kube-apiserver 1.36 serves itself or by
-/// its aggregator, by group, and those of Portcullis' own group. Of other
-/// custom resources a [`ClusterScoped`] may tell.
+/// The cluster-scoped resources that kube-apiserver 1.36 or its aggregator serves, by group, and
+/// those of Portcullis. For other custom resources see [`ClusterScoped`].
 const CLUSTER_SCOPED: [(&str, &[&str]); 18] = [
     (
         "",
@@ -93,20 +92,20 @@ pub fn is_known_cluster_scoped(group: &str, resource: &str) -> bool {
         .any(|(known, resources)| *known == group && resources.contains(&resource))
 }
 
-/// Custom resources without namespace, as the CustomResourceDefinitions of a cluster say.
+/// Cluster-scoped custom resources, according to the CustomResourceDefinitions of a cluster.
 ///
-/// Groups in which Kubernetes or Portcullis has resources of its own are left out: what
-/// is served there is not what a definition says. Clones share what they know.
+/// Groups of Kubernetes and Portcullis are left out, because definitions do not determine what is
+/// served there. Clones share their content.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClusterScoped(Option<Arc<ResourcesByGroup>>);
 
 type ResourcesByGroup = BTreeMap<String, BTreeSet<String>>;
 
 impl ClusterScoped {
-    /// None is known.
+    /// The empty set.
     pub const NONE: Self = Self(None);
 
-    /// Adds `resource` of `group`, where a definition can tell of that group.
+    /// Adds `resource` of `group`, unless it is a group of Kubernetes or Portcullis.
     pub fn add(&mut self, group: &str, resource: &str) {
         if !is_built_in(group) {
             let groups = Arc::make_mut(self.0.get_or_insert_default());
@@ -115,7 +114,7 @@ impl ClusterScoped {
         }
     }
 
-    /// Adds those of `other`.
+    /// Adds all resources of `other`.
     pub fn extend(&mut self, other: Self) {
         match (&mut self.0, other.0) {
             (_, None) => {}
@@ -129,13 +128,13 @@ impl ClusterScoped {
         }
     }
 
-    /// Whether there is none.
+    /// Whether it contains no resource.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Each by group and resource, in order.
+    /// The resources by group and name, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0
             .iter()
@@ -147,7 +146,8 @@ impl ClusterScoped {
             })
     }
 
-    /// Each that is known to be cluster-scoped, by group and resource, those built in first.
+    /// All resources that are known to be cluster-scoped, by group and name, the built-in ones
+    /// first.
     pub fn known(&self) -> impl Iterator<Item = (&str, &str)> {
         let built_in = CLUSTER_SCOPED.iter();
         let built_in =
@@ -155,8 +155,8 @@ impl ClusterScoped {
         built_in.chain(self.iter())
     }
 
-    /// Whether `resource` of `group` is known to be cluster-scoped, by its definition or
-    /// because it is built in. A `*` is not.
+    /// Whether `resource` of `group` is known to be cluster-scoped, because it is built in or
+    /// according to its definition. A `*` is not.
     #[must_use]
     pub fn contains(&self, group: &str, resource: &str) -> bool {
         is_known_cluster_scoped(group, resource)
@@ -168,30 +168,31 @@ impl ClusterScoped {
     }
 }
 
-/// Whether Kubernetes serves resources of this group itself, or Portcullis defines some.
-/// A group without a dot is Kubernetes' own, as is one under `k8s.io` and `kubernetes.io`,
-/// which a definition needs an approval for.
+/// Whether the group belongs to Kubernetes or Portcullis. Groups without a dot belong to
+/// Kubernetes, and so do those under `k8s.io` and `kubernetes.io`, where a CustomResourceDefinition
+/// needs an approval.
 fn is_built_in(group: &str) -> bool {
     let under =
         |domain: &str| group == domain || group.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'));
     !group.contains('.') || under("k8s.io") || under("kubernetes.io") || group == "portcullis.dev"
 }
 
-// Namespaces of rules: `""`, `team-a`, `team-*`.
+// Namespaces in rules: `""`, `team-a`, `team-*`.
 
-/// Which requests a rule means by their namespace.
+/// Selects requests by their namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum NamespacePattern {
-    /// `""`: those without namespace.
+    /// `""`: requests without a namespace.
     Without,
-    /// Those in this one.
+    /// `team-a`: requests in this namespace.
     Named(String),
-    /// `team-*`: those in one that begins so; `*`, without text, those in any.
+    /// `team-*`: requests in a namespace with this prefix. The prefix of `*` is empty: requests in
+    /// any namespace.
     Prefix(String),
 }
 
 impl NamespacePattern {
-    /// Whether the namespace of a request is one that this stands for; empty for none.
+    /// Whether the pattern matches the namespace of a request, which is empty for none.
     #[must_use]
     pub fn matches(&self, namespace: &str) -> bool {
         match self {
@@ -201,7 +202,7 @@ impl NamespacePattern {
         }
     }
 
-    /// Whether it stands for all that `other` stands for.
+    /// Whether the pattern matches everything that `other` matches.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
@@ -230,7 +231,7 @@ impl From<String> for NamespacePattern {
     }
 }
 
-/// As it is written.
+/// The pattern as manifests spell it.
 impl fmt::Display for NamespacePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

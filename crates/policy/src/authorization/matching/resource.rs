@@ -9,27 +9,27 @@ use foldhash::fast::RandomState;
 
 use crate::model::{Operator, Requirement, ResourceAttributes, Selectors};
 
-/// Which resources a rule of an AuthorizationPolicy means.
+/// Selects resources in a rule of an AuthorizationPolicy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ResourcePattern {
     /// `*`: every resource with its subresources.
     Everything,
     /// `pods`: the resource without its subresources.
     Resource(String),
-    /// `pods/log`, `pods/*`, `*/scale`, `*/*`: subresources alone.
+    /// `pods/log`, `pods/*`, `*/scale`, `*/*`: subresources only.
     Subresource(Wildcard, Wildcard),
 }
 
-/// A name, or any.
+/// A name or `*`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Wildcard {
     /// `*`.
     Any,
-    /// This one.
+    /// This name.
     Named(String),
 }
 
-/// A requested resource, its subresource told apart.
+/// A requested resource, with the subresource separated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestedResource<'r> {
     /// The resource, such as `pods`.
@@ -39,12 +39,12 @@ pub struct RequestedResource<'r> {
 }
 
 impl<'r> RequestedResource<'r> {
-    /// What `request` asks for. A request that has `pods/log` as the resource means
-    /// the subresource, as RBAC understands it too.
+    /// The resource of `request`. If its `resource` is `pods/log`, this means the subresource, as
+    /// in RBAC.
     #[must_use]
     pub fn of(request: &'r ResourceAttributes<'r>) -> Self {
         let subresource = Cow::Borrowed(request.subresource.as_ref());
-        // Nearly none has one, and this is asked for each request.
+        // Hardly any resource contains a slash, and this runs for each request.
         let slash = memchr::memchr(b'/', request.resource.as_bytes());
         let parts = slash.and_then(|_| request.resource.split_once('/'));
         match parts {
@@ -67,7 +67,7 @@ impl<'r> RequestedResource<'r> {
 // === impl ResourcePattern ===
 
 impl ResourcePattern {
-    /// Whether all that is requested lies within it.
+    /// Whether everything that is requested is within the pattern.
     #[must_use]
     pub fn includes(&self, requested: &RequestedResource<'_>) -> bool {
         match self {
@@ -81,9 +81,9 @@ impl ResourcePattern {
         }
     }
 
-    /// Whether something of what is requested lies within it: a requested `*` is every
-    /// resource with its subresources, `*/log` that subresource of every resource,
-    /// `pods/*` every subresource of pods.
+    /// Whether anything that is requested is within the pattern: a requested `*` is every resource
+    /// with its subresources, `*/log` this subresource of every resource, and `pods/*` every
+    /// subresource of pods.
     #[must_use]
     pub fn touches(&self, requested: &RequestedResource<'_>) -> bool {
         let (resource, subresource) = (requested.resource, requested.subresource.as_ref());
@@ -118,7 +118,7 @@ impl From<String> for ResourcePattern {
     }
 }
 
-/// As it is written.
+/// The pattern as manifests spell it.
 impl fmt::Display for ResourcePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -132,7 +132,7 @@ impl fmt::Display for ResourcePattern {
 // === impl Wildcard ===
 
 impl Wildcard {
-    /// Whether it stands for `name`.
+    /// Whether `name` matches.
     #[must_use]
     pub fn includes(&self, name: &str) -> bool {
         match self {
@@ -151,7 +151,7 @@ impl From<&str> for Wildcard {
     }
 }
 
-/// As it is written.
+/// The name as manifests spell it, or `*`.
 impl fmt::Display for Wildcard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -161,16 +161,15 @@ impl fmt::Display for Wildcard {
     }
 }
 
-// Selectors: which requirements follow from those of a request.
+// Selectors: which requirements are implied by those of a request.
 
 type ValueSet<'r> = HashSet<&'r str, RandomState>;
 type ReceivedKeys<'r> = HashMap<&'r str, ReceivedValues<'r>, RandomState>;
 
-/// The requirements of one request, those for one key intersected.
+/// The selector requirements of one request, intersected for each key.
 ///
-/// They are gathered when the first rule asks, in time linear in what was
-/// received; an answer then takes time linear in the rule alone, however many
-/// requirements a user sends.
+/// They are collected when the first rule needs them, in time linear in the request. A comparison
+/// then takes time linear in the rule only, however many requirements a user sends.
 #[derive(Debug)]
 pub struct Narrowness<'r> {
     received: &'r Selectors<'r>,
@@ -178,12 +177,12 @@ pub struct Narrowness<'r> {
     label: OnceCell<ReceivedKeys<'r>>,
 }
 
-/// What is left possible for one key.
+/// The possible values of one key.
 #[derive(Debug, Default)]
 struct ReceivedValues<'r> {
-    /// Present, with one of these values.
+    /// The key is present, with one of these values.
     within: Option<ValueSet<'r>>,
-    /// If present, with none of these values.
+    /// If the key is present, its value is none of these.
     without: ValueSet<'r>,
     exists: bool,
     does_not_exist: bool,
@@ -192,7 +191,7 @@ struct ReceivedValues<'r> {
 // === impl Narrowness ===
 
 impl<'r> Narrowness<'r> {
-    /// The narrowness of a request that came with `received`.
+    /// Keeps the selectors `received`, which are evaluated later.
     #[must_use]
     pub const fn new(received: &'r Selectors<'r>) -> Self {
         Self {
@@ -202,7 +201,7 @@ impl<'r> Narrowness<'r> {
         }
     }
 
-    /// Whether every requirement of `written` follows from those received.
+    /// Whether the received requirements imply every requirement of `written`.
     #[must_use]
     pub fn implies(&self, written: &Selectors<'_>) -> bool {
         written.field.iter().all(|one| implied(self.field(), one))
@@ -211,7 +210,7 @@ impl<'r> Narrowness<'r> {
 
     fn field(&self) -> &ReceivedKeys<'r> {
         self.field.get_or_init(|| {
-            // Of a field, presence cannot be required.
+            // The presence of a field cannot be required.
             let known = |one: &&Requirement<'_>| matches!(one.operator, Operator::In | Operator::NotIn);
             gather(self.received.field.iter().filter(known))
         })
@@ -244,7 +243,7 @@ impl<'r> ReceivedValues<'r> {
         match (&requirement.operator, requirement.values.is_empty()) {
             (Operator::In, false) => match &mut self.within {
                 None => self.within = Some(values.collect()),
-                // What is kept is never more than what was just read.
+                // The set only shrinks, so the time is linear in the values received.
                 Some(within) => {
                     let values: ValueSet<'_> = values.collect();
                     within.retain(|value| values.contains(value));
@@ -253,12 +252,12 @@ impl<'r> ReceivedValues<'r> {
             (Operator::NotIn, false) => self.without.extend(values),
             (Operator::Exists, true) => self.exists = true,
             (Operator::DoesNotExist, true) => self.does_not_exist = true,
-            // Proves nothing.
+            // Other requirements imply nothing.
             _ => {}
         }
     }
 
-    /// Takes what is ruled out from what is possible, once all is received.
+    /// Removes the excluded values from the possible ones, after all requirements were added.
     fn subtract_excluded(&mut self) {
         let Self {
             within: Some(within),
@@ -271,7 +270,7 @@ impl<'r> ReceivedValues<'r> {
         within.retain(|value| !without.contains(value));
     }
 
-    /// Whether an object that meets what was received meets `written`.
+    /// Whether every object that meets the received requirements also meets `written`.
     fn implies(&self, written: &Requirement<'_>) -> bool {
         let values = &written.values;
         match (&written.operator, values.is_empty()) {
@@ -285,7 +284,7 @@ impl<'r> ReceivedValues<'r> {
         }
     }
 
-    /// Whether no value but some of `values` is possible. Values may be repeated.
+    /// Whether all possible values are in `values`, which may contain duplicates.
     fn is_within(&self, values: &[Cow<'_, str>]) -> bool {
         self.within.as_ref().is_some_and(|within| {
             let accepted = || {
@@ -302,7 +301,7 @@ impl<'r> ReceivedValues<'r> {
         self.without.contains(value) || self.within.as_ref().is_some_and(|within| !within.contains(value))
     }
 
-    /// Whether nothing at all can meet what was received.
+    /// Whether no object can meet the received requirements.
     fn is_empty(&self) -> bool {
         let present = self.exists || self.within.is_some();
         present && self.does_not_exist || self.within.as_ref().is_some_and(HashSet::is_empty)

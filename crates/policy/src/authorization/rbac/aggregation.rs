@@ -9,9 +9,9 @@ use crate::authorization::{Role, Rule};
 
 use super::rule::RuleList;
 
-/// The rules that one pass of the controller gives `role`: for each selector
-/// in order, those of every other matching ClusterRole by name, each rule once.
-/// `None` where `role` is not aggregated.
+/// The rules that one pass of the controller gives `role`: for each selector in order, those of
+/// every other matching ClusterRole by name, each rule once. `None` if `role` has no aggregation
+/// rule.
 #[must_use]
 pub fn aggregated_rules(role: &Role, roles: &[impl Borrow<Role>]) -> Option<Vec<Rule>> {
     let selectors = role.aggregation.as_ref()?;
@@ -32,16 +32,15 @@ pub fn aggregated_rules(role: &Role, roles: &[impl Borrow<Role>]) -> Option<Vec<
     Some(rules)
 }
 
-/// Gives every aggregated ClusterRole its rules, in place of those written.
+/// Replaces the rules of every aggregated ClusterRole by those that it aggregates.
 ///
-/// The controller runs again whenever a ClusterRole changes, so aggregated
-/// roles can be made of aggregated roles; this ends where it would: with
-/// nothing more to add. Roles that are made of each other share what either
-/// has from others.
+/// The controller runs again whenever a ClusterRole changes, so a role can aggregate other
+/// aggregated roles. This function ends where the controller would: when no rule is added any more.
+/// Roles that aggregate each other all get the rules that any of them gets from other roles.
 ///
-/// What this takes and makes is bounded in proportion to the roles. Beyond that, aggregated roles
-/// have the rules that are written: in a cluster, those that its controller gave them. Returns whether all
-/// have those that they are made of.
+/// Time and memory are bounded in proportion to the roles. Beyond that, aggregated roles keep the
+/// rules that are written in them: in a cluster, those are from its controller. Returns whether all
+/// roles have their aggregated rules.
 pub fn aggregate(roles: &mut [Arc<Role>]) -> bool {
     let mut budget = AggregationBudget::of(roles);
     let aggregated = in_order(aggregated(roles, &mut budget));
@@ -53,7 +52,7 @@ pub fn aggregate(roles: &mut [Arc<Role>]) -> bool {
     for one in &aggregated {
         set_rules(roles, one.at, RuleList::default());
     }
-    // A role that is made of one that comes later is in a circle, which needs more passes.
+    // A role whose sources come later is part of a cycle, which needs more passes.
     let mut finished = 0;
     while let Some(changed) = pass(roles, &aggregated, &mut finished, &mut budget) {
         if !changed {
@@ -68,26 +67,26 @@ pub fn aggregate(roles: &mut [Arc<Role>]) -> bool {
     false
 }
 
-/// An aggregated role, by its place among all roles.
+/// An aggregated role, by its index among all roles.
 struct AggregatedRole {
     at: usize,
-    /// Those that it is made of, in the order of their rules.
+    /// The indexes of the roles that it aggregates, in the order of their rules.
     sources: Vec<usize>,
-    /// Whether none of these is made of it.
+    /// Whether it is not part of a cycle, and does not depend on one.
     is_ordered: bool,
 }
 
-/// What aggregating a set may still take.
+/// What the aggregation of a set may still cost.
 struct AggregationBudget {
-    /// ClusterRoles compared with selectors.
+    /// Comparisons of a ClusterRole with a selector.
     comparisons: usize,
-    /// Words of rules that are visited.
+    /// Words of rules that may be visited.
     visited: usize,
-    /// Words of rules that aggregated roles have.
+    /// Words of rules that aggregated roles may get.
     made: usize,
 }
 
-/// The aggregated roles, until the budget for finding their parts is used up.
+/// The aggregated roles with their sources, until the budget for finding these is exhausted.
 fn aggregated(roles: &[Arc<Role>], budget: &mut AggregationBudget) -> Vec<AggregatedRole> {
     let mut others: Vec<(usize, &Role)> = roles.iter().map(|role| &**role).enumerate().collect();
     others.retain(|(_, role)| role.namespace.is_empty());
@@ -118,7 +117,7 @@ fn aggregated(roles: &[Arc<Role>], budget: &mut AggregationBudget) -> Vec<Aggreg
     found
 }
 
-/// The same, each after those that it is made of, and at the end those that are made of each other.
+/// Sorts the roles so that each comes after its sources, and those in or after a cycle come last.
 fn in_order(roles: Vec<AggregatedRole>) -> Vec<AggregatedRole> {
     let places: HashMap<usize, usize> = (0..).zip(&roles).map(|(place, role)| (role.at, place)).collect();
     let (mut awaited, mut users) = (vec![0_usize; roles.len()], HashMap::<usize, Vec<usize>>::new());
@@ -153,8 +152,8 @@ fn in_order(roles: Vec<AggregatedRole>) -> Vec<AggregatedRole> {
     ordered
 }
 
-/// Gives each role that is not `finished` its rules. Whether any has others now; `None` where that
-/// takes more than there is a budget for.
+/// Computes the rules of each role that is not `finished`. Returns whether any changed; `None` if
+/// the budget is exhausted.
 fn pass(
     roles: &mut [Arc<Role>],
     aggregated: &[AggregatedRole],
@@ -300,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_chain_of_roles_takes_one_pass_in_whatever_order_they_come() {
-        // A pass for each role would take more than there is a budget for.
+        // With a pass for each role, the budget would not suffice.
         let labels: Vec<String> = (0..=3_000).map(|at| format!("l{at}")).collect();
         let link = |at: usize| {
             let name = format!("a{at:04}");

@@ -1,28 +1,27 @@
-//! Non-resource paths, of rules and of `--authorization-always-allow-paths`.
+//! Non-resource paths, of rules and of `--authorization-always-allow-paths`; and sets of words with
+//! `*`.
 
 use std::fmt;
 
-/// One of a rule's `nonResourceURLs`: a path, or with `*` at the end all that begin
-/// so. Paths are not cleaned (`NonResourceURLMatches` of
-/// `pkg/apis/rbac/v1/evaluation_helpers.go`).
+/// One of a rule's `nonResourceURLs`: a path, or a prefix if it ends in `*`. Paths are not
+/// normalised (`NonResourceURLMatches` of `pkg/apis/rbac/v1/evaluation_helpers.go`).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct PathPattern {
-    /// What is written before the last stars.
+    /// The path or prefix, without the trailing stars.
     text: String,
-    /// How many these are: none for a path as it is, any number for a prefix.
+    /// The number of trailing stars: 0 for an exact path, and any other number for a prefix.
     stars: usize,
 }
 
-/// Paths in the form of kube-apiserver's `--authorization-always-allow-paths`:
-/// exact, or with one `*` at the end a prefix; a leading `/` does not count
-/// (`apiserver/pkg/authorization/path/path.go`).
+/// Paths in the form of kube-apiserver's `--authorization-always-allow-paths`: exact, or a prefix
+/// if the path ends in `*`. A leading `/` is ignored (`apiserver/pkg/authorization/path/path.go`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AlwaysAllowPaths {
     exact: Vec<String>,
     prefixes: Vec<String>,
 }
 
-/// A `*` that is not at the end.
+/// A path contains a `*` that is not at its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`*` is allowed only at the end in `{0}`")]
 pub struct InvalidPath(pub String);
@@ -30,7 +29,7 @@ pub struct InvalidPath(pub String);
 // === impl PathPattern ===
 
 impl PathPattern {
-    /// Whether it stands for a request's path.
+    /// Whether the pattern matches a request's path.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         match self.prefix() {
@@ -39,8 +38,8 @@ impl PathPattern {
         }
     }
 
-    /// Whether it stands for everything that `other` stands for (`nonResourceURLCovers`
-    /// of `component-helpers/auth/rbac/validation/policy_comparator.go`).
+    /// Whether the pattern matches everything that `other` matches (`nonResourceURLCovers` of
+    /// `component-helpers/auth/rbac/validation/policy_comparator.go`).
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         match self.prefix() {
@@ -49,13 +48,13 @@ impl PathPattern {
         }
     }
 
-    /// What a path must begin with; `None` where it is to be the same.
+    /// The prefix that matching paths have; `None` if the pattern is an exact path.
     #[must_use]
     pub fn prefix(&self) -> Option<&str> {
         (self.stars > 0).then_some(self.text.as_str())
     }
 
-    /// The path, or what it begins with.
+    /// The path or prefix, without stars.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -78,7 +77,7 @@ impl From<String> for PathPattern {
     }
 }
 
-/// As it is written.
+/// The pattern as manifests spell it.
 impl fmt::Display for PathPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)?;
@@ -89,7 +88,7 @@ impl fmt::Display for PathPattern {
 // === impl AlwaysAllowPaths ===
 
 impl AlwaysAllowPaths {
-    /// These paths, and all that begin with one of `prefixes`; a leading `/` does not count.
+    /// These exact paths and prefixes; a leading `/` is ignored.
     #[must_use]
     pub fn new(exact: &[&str], prefixes: &[&str]) -> Self {
         let paths = |list: &[&str]| list.iter().map(|path| without_slash(path).to_owned()).collect();
@@ -99,10 +98,10 @@ impl AlwaysAllowPaths {
         }
     }
 
-    /// Reads each path.
+    /// Parses paths.
     ///
     /// # Errors
-    /// The first that has a `*` before its end.
+    /// The first path with a `*` that is not at its end.
     pub fn parse(paths: &[String]) -> Result<Self, InvalidPath> {
         let mut parsed = Self::default();
         for path in paths {
@@ -111,10 +110,10 @@ impl AlwaysAllowPaths {
         Ok(parsed)
     }
 
-    /// Reads one more path; the empty one is `/`.
+    /// Parses a path, and adds it; the empty path is `/`.
     ///
     /// # Errors
-    /// It has a `*` before its end.
+    /// The path has a `*` that is not at its end.
     pub fn add(&mut self, written: &str) -> Result<(), InvalidPath> {
         let path = without_slash(written);
         let (list, path) = match path.strip_suffix('*') {
@@ -128,7 +127,7 @@ impl AlwaysAllowPaths {
         Ok(())
     }
 
-    /// Each as it may be written, by its text: `/healthz`, `/healthz/*`.
+    /// The paths as they are written in a configuration, sorted: `/healthz`, `/healthz/*`.
     #[must_use]
     pub fn patterns(&self) -> Vec<String> {
         let exact = self.exact.iter().map(|path| format!("/{path}"));
@@ -138,8 +137,8 @@ impl AlwaysAllowPaths {
         patterns
     }
 
-    /// Each path, and each beginning of paths, as requests may have them: with and without the
-    /// first slash.
+    /// The exact paths and the prefixes as they may occur in requests: with and without the leading
+    /// slash.
     pub(crate) fn written_out(&self) -> (Vec<String>, Vec<String>) {
         let both = |texts: &[String]| {
             let slashed = texts.iter().map(|text| format!("/{text}"));
@@ -149,13 +148,13 @@ impl AlwaysAllowPaths {
         (both(&self.exact), both(&self.prefixes))
     }
 
-    /// Whether there is none.
+    /// Whether there are no paths.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.prefixes.is_empty()
     }
 
-    /// Whether `path` is one of them.
+    /// Whether `path` matches.
     #[must_use]
     pub fn contains(&self, path: &str) -> bool {
         let path = without_slash(path);
@@ -164,16 +163,15 @@ impl AlwaysAllowPaths {
     }
 }
 
-/// `path` as it is compared, by upstream too.
+/// `path` as it is compared, without a leading slash, like kube-apiserver does.
 fn without_slash(path: &str) -> &str {
     path.strip_prefix('/').unwrap_or(path)
 }
 
-// Verbs, API groups, and RBAC's resources: words, or `*` for all.
+// Verbs, API groups, and RBAC's resources: words, of which `*` means all.
 
-/// The words of a rule, any of which may be meant; a `*` among them is all
-/// (`VerbMatches`, `APIGroupMatches` and `ResourceMatches` of
-/// `pkg/apis/rbac/v1/evaluation_helpers.go`).
+/// The words of one field of a rule, of which any may match; `*` matches all (`VerbMatches`,
+/// `APIGroupMatches` and `ResourceMatches` of `pkg/apis/rbac/v1/evaluation_helpers.go`).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct WildcardSet {
     written: Vec<String>,
@@ -181,26 +179,26 @@ pub struct WildcardSet {
 }
 
 impl WildcardSet {
-    /// The word that is all of them.
+    /// The word that matches all words.
     pub const ALL: &'static str = "*";
 
-    /// Whether `*` is among them.
+    /// Whether it contains `*`.
     #[must_use]
     pub const fn is_all(&self) -> bool {
         self.is_all
     }
 
-    /// Whether there is none, which means nothing.
+    /// Whether it contains no words, so that nothing matches.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.written.is_empty()
     }
 
-    /// Whether `word` is one of them. A requested `*` is only in a `*`.
+    /// Whether `word` matches. A requested `*` is only matched by `*`.
     #[must_use]
     pub fn includes(&self, word: &str) -> bool {
         let mut written = self.written.iter();
-        // The core group is empty, and to compare no bytes at no address is slow: see `Interner`.
+        // Comparing the core group, which is empty, with each word would be slow: see `Interner`.
         self.is_all
             || if word.is_empty() {
                 written.any(String::is_empty)
@@ -209,25 +207,25 @@ impl WildcardSet {
             }
     }
 
-    /// Whether `word` is one of them, or stands for all, and there is one.
+    /// Whether `word` matches, or is `*` while the set is not empty.
     #[must_use]
     pub fn touches(&self, word: &str) -> bool {
         self.includes(word) || word == Self::ALL && !self.is_empty()
     }
 
-    /// Whether it has every word that `other` has.
+    /// Whether it matches every word of `other`.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         other.written.iter().all(|word| self.includes(word))
     }
 
-    /// Those that are not `*`.
+    /// The words other than `*`.
     pub fn named(&self) -> impl Iterator<Item = &str> {
         let words = self.written.iter().map(String::as_str);
         words.filter(|word| *word != Self::ALL)
     }
 
-    /// As written, in their order.
+    /// The words as written, in their order.
     #[must_use]
     pub fn as_slice(&self) -> &[String] {
         &self.written

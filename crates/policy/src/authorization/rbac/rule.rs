@@ -1,9 +1,10 @@
-//! The rules of RBAC: whether one allows a request (`RuleAllows` of
-//! `plugin/pkg/auth/authorizer/rbac/rbac.go`), and rules by verb, group, resource and name.
+//! The rules of RBAC: whether a rule allows a request (`RuleAllows` of
+//! `plugin/pkg/auth/authorizer/rbac/rbac.go`), and a table of rules by verb, group, resource and
+//! name.
 //!
-//! A rule is a product: each of its verbs with each of its groups, resources and names. The
-//! table has the first rule of every such combination. A request asks for at most 24 of them:
-//! its verb or `*`, its group or `*`, its resource, `*` or `*/subresource`, its name or any.
+//! A rule allows every combination of its verbs, groups, resources and names. The table contains
+//! the first rule of each combination. A request is looked up with at most 24 combinations: its
+//! verb or `*`, its group or `*`, its resource, `*` or `*/subresource`, and its name or any.
 
 use std::ops::Deref;
 use std::slice;
@@ -20,18 +21,18 @@ use crate::model::{Attributes, ResourceAttributes, Target};
 pub struct Rule {
     /// Exact verbs, or `*`.
     pub verbs: WildcardSet,
-    /// Exact groups, or `*`; the core group is the empty text.
+    /// Exact groups, or `*`; the core group is the empty string.
     pub api_groups: WildcardSet,
     /// `*`, `pods`, `pods/log`, `*/scale`.
     pub resources: WildcardSet,
-    /// Exact names; empty for any.
+    /// Exact names; if empty, any name.
     pub resource_names: Vec<String>,
     /// `*`, exact paths, or prefixes that end in `*`.
     pub non_resource_urls: Vec<PathPattern>,
 }
 
 impl Rule {
-    /// How many verbs, groups, resources, names and paths it has.
+    /// The number of its verbs, groups, resources, names and paths.
     pub(crate) fn words(&self) -> usize {
         let sets = [&self.verbs, &self.api_groups, &self.resources];
         let sets: usize = sets.into_iter().map(|set| set.as_slice().len()).sum();
@@ -39,13 +40,13 @@ impl Rule {
     }
 }
 
-/// Whether `rule` allows what `attributes` ask.
+/// Whether `rule` allows the request.
 #[must_use]
 pub fn rule_allows(rule: &Rule, attributes: &Attributes<'_>) -> bool {
     compare_rule(rule, attributes).is_match()
 }
 
-/// Whether `rule` allows what `attributes` ask, and if not, for what first.
+/// Whether `rule` allows the request, and otherwise the first criterion that is not met.
 pub fn compare_rule(rule: &Rule, attributes: &Attributes<'_>) -> RuleMatch {
     match &attributes.target {
         Target::Resource(resource) => compare_resource(rule, resource),
@@ -80,8 +81,8 @@ fn compare_path(rule: &Rule, path: &str, verb: &str) -> RuleMatch {
     }
 }
 
-/// `*` is every resource and subresource; `*/sub` the subresource of any.
-/// `pods/*` and `*/*` have no meaning of their own.
+/// `*` matches every resource and subresource, and `*/sub` the subresource of any resource.
+/// `pods/*` and `*/*` have no special meaning.
 fn resource_matches(rules: &WildcardSet, resource: &str, subresource: &str) -> bool {
     if subresource.is_empty() {
         return rules.includes(resource);
@@ -94,38 +95,39 @@ fn resource_matches(rules: &WildcardSet, resource: &str, subresource: &str) -> b
     rules.is_all() || rules.as_slice().iter().any(of_subresource)
 }
 
-/// Finds the first of many rules that allows a request. Each rule has an owner, by whose number
-/// it is found: itself among the rules of a role, or the binding that grants it.
+/// Finds the first of many rules that allows a request. Each rule has an owner, a number that is
+/// the result of a search: the index of the rule in its role, or of the binding that grants it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RuleTable {
     texts: Interner,
     path_prefixes: PrefixInterner,
     count: u32,
-    /// The first owner, by verb, group, resource, and name or [`ANY_NAME`].
+    /// The first owner by verb, group, resource, and name or [`ANY_NAME`].
     resources: FastMap<[u32; 4], u32>,
-    /// The first owner, by verb, and path or prefix.
+    /// The first owner by verb, and path or prefix.
     paths: FastMap<[u32; 2], u32>,
-    /// The owners of rules that take more memory than there is room for, ascending.
+    /// The owners of rules that do not fit in the table, ascending.
     large: Vec<u32>,
     has_names: bool,
-    /// How many bytes more it may take.
+    /// The number of bytes that the table may still grow.
     room: usize,
 }
 
-/// Stands for any name; no text has this number.
+/// Stands for any name; no string has this number.
 const ANY_NAME: u32 = u32::MAX;
 
-/// Rules with more combinations than this are compared one by one.
+/// Rules with more combinations than this are not in the table but compared one by one.
 const MAX_COMBINATIONS: usize = 1024;
 
-/// What a combination, and a text besides its own bytes, takes in maps that are half full.
+/// The number of bytes of a combination, and of a string in addition to its own bytes, in maps that
+/// are half full.
 const COMBINATION_BYTES: usize = 48;
 const TEXT_BYTES: usize = 80;
 
 impl RuleTable {
-    /// A table that takes at most some `room` bytes. A rule is a product, and a rule of a role is
-    /// in the table of each subject that is bound to it: without a bound, few objects that a user
-    /// may write take all memory.
+    /// A table of at most about `room` bytes. Without a limit, a few objects that a user may write
+    /// could exhaust the memory: a rule has as many combinations as the product of its fields, and
+    /// is in the table of each subject to whom its role is bound.
     pub(crate) fn within(room: usize) -> Self {
         Self {
             room,
@@ -133,7 +135,7 @@ impl RuleTable {
         }
     }
 
-    /// Adds a rule; owners must ascend.
+    /// Adds a rule. Owners must be added in ascending order.
     pub(crate) fn add(&mut self, rule: &Rule, owner: u32) {
         let combinations = combinations(rule);
         let bytes = combinations.saturating_mul(COMBINATION_BYTES) + text_bytes(rule);
@@ -181,8 +183,8 @@ impl RuleTable {
             .collect()
     }
 
-    /// The first owner of a rule that allows what `attributes` ask. `compare` says whether an
-    /// owner has such a rule; `visited` counts the rules found.
+    /// The first owner of a rule that allows the request. `compare` returns whether an owner has
+    /// such a rule; `visited` counts the rules found.
     pub(crate) fn first_allowing(
         &self,
         attributes: &Attributes<'_>,
@@ -238,14 +240,14 @@ impl RuleTable {
         first
     }
 
-    /// The numbers of `text` and `*`, if rules have them.
+    /// The numbers of `text` and `*`, as far as rules contain them.
     fn or_star(&self, text: &str) -> SmallVec<[u32; 2]> {
         let text = Some(text).filter(|text| *text != WildcardSet::ALL);
         let texts = text.into_iter().chain([WildcardSet::ALL]);
         texts.filter_map(|text| self.texts.get(text)).collect()
     }
 
-    /// The numbers of `*`, `pods/log` and `*/log`, if rules have them.
+    /// The numbers of `*`, `pods/log` and `*/log`, as far as rules contain them.
     fn resources_of(&self, request: &ResourceAttributes<'_>) -> SmallVec<[u32; 3]> {
         if request.subresource.is_empty() {
             return self.or_star(&request.resource).into_iter().collect();
@@ -257,7 +259,7 @@ impl RuleTable {
     }
 
     fn subresource(&self, resource: &str, subresource: &str) -> Option<u32> {
-        // Most are so short that they are joined without an allocation.
+        // Long enough to join most names without an allocation.
         let mut joined = SmallVec::<[u8; 96]>::from_slice(resource.as_bytes());
         joined.push(b'/');
         joined.extend_from_slice(subresource.as_bytes());
@@ -273,7 +275,7 @@ fn combinations(rule: &Rule) -> usize {
     verbs.saturating_mul(of_resources.saturating_add(rule.non_resource_urls.len()))
 }
 
-/// What the texts of a rule take, as if it alone had them.
+/// The number of bytes of a rule's strings, including those that other rules contain, too.
 fn text_bytes(rule: &Rule) -> usize {
     let sets = [&rule.verbs, &rule.api_groups, &rule.resources].map(WildcardSet::as_slice);
     let words = sets.into_iter().flatten().chain(&rule.resource_names);
@@ -289,26 +291,27 @@ fn earliest(first: &mut Option<u32>, found: Option<&u32>, visited: &mut usize) {
     }
 }
 
-// The rules of a role, and the first that allows a request.
+// The rules of a role.
 
-/// The rules of a role. Where there is much to compare they have a table, which sets that share
-/// the role share, too.
+/// The rules of a role. If there are many words to compare, they have a table, which all sets with
+/// this role share.
 #[derive(Debug, Clone, Default)]
 pub struct RuleList {
     rules: Vec<Rule>,
     table: Option<Box<RuleTable>>,
 }
 
-/// Rules with more words than this have a table: to compare fewer takes no longer than look-ups.
-/// Random roles of tests have some more and some less.
+/// Rules with more words than this have a table; comparing fewer words takes no longer than the
+/// lookups. In tests the limit is low enough for random roles of both kinds.
 const MAX_WORDS_TO_COMPARE: usize = if cfg!(test) { 16 } else { 64 };
 
-/// How many bytes a table has for each word. Rules that are larger products are compared.
+/// The number of bytes of a table for each word. Rules with too many combinations for this are
+/// compared one by one.
 const BYTES_OF_WORD: usize = 320;
 
 impl RuleList {
-    /// The first rule that allows what `attributes` ask, by its index. `visited` counts the
-    /// rules that are compared.
+    /// The index of the first rule that allows the request. `visited` counts the rules that are
+    /// compared.
     #[must_use]
     pub fn first_allowing(&self, attributes: &Attributes<'_>, visited: &mut usize) -> Option<usize> {
         let allows = |rule: &Rule, visited: &mut usize| {
@@ -357,7 +360,7 @@ impl<'r> IntoIterator for &'r RuleList {
     }
 }
 
-/// The table follows from the rules.
+/// Ignores the table, which depends on the rules only.
 impl PartialEq for RuleList {
     fn eq(&self, other: &Self) -> bool {
         self.rules == other.rules
