@@ -1,17 +1,18 @@
-//! Signed bundles: manifests as an artifact in an OCI registry, the same for any number of gateways.
+//! Signed bundles: manifests as an artifact in an OCI registry, shared by any number of gateways.
 //!
 //! ```text
 //! registry ─▶ manifest ─▶ signature ─▶ name, sequence ─▶ layer ─▶ files       pull
-//!                                                                  │ beside the rest, no fault
+//!                                                                  │ valid with the other manifests
 //!             cache/bundle ◀───────────────────────────────────────┘          state
 //!                  └─▶ the same checks again ─▶ files                         each load
 //! ```
 //!
-//! Nothing of a bundle is read before its signature is verified, and nothing is downloaded for a
-//! manifest that nobody signed. The bundle that is kept is checked again whenever it is read, so those who
-//! can write to the folder in which it is cannot have others than signed ones taken. They can put back an
-//! older signed one, or remove the kept one and with it the sequence that the next must exceed: the folder belongs to
-//! the gateway's user, and `minSequence` is a bound that no file takes away.
+//! Nothing in a bundle is used before its signature is verified, and no layer is downloaded for a
+//! manifest without a valid signature. The bundle kept on disk is verified again whenever it is
+//! read, so write access to its folder does not suffice to load an unsigned bundle. It does suffice
+//! to restore an older signed one, or to remove the kept one and with it the sequence that the next
+//! must exceed. Therefore the folder belongs to the gateway's user, and `minSequence` in the
+//! configuration is a bound that does not depend on that folder.
 
 mod archive;
 mod credentials;
@@ -45,36 +46,36 @@ use manifest::{ARTIFACT_TYPE, Descriptor, EMPTY, INDEX_TYPE, ImageIndex, ImageMa
 use manifest::{MAX_DOCUMENT_BYTES, MAX_LAYER_BYTES};
 use signature::VerifyKeys;
 
-/// How long it may take to pull or push a bundle, whatever the registry does.
+/// The longest time to pull or push a bundle.
 const MAX_TIME: Duration = Duration::from_secs(60);
 
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
 const KIND: &str = "KeptBundle";
 
-/// A bundle whose signature, name and digests are right.
+/// A bundle whose signature, name and digests were verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bundle {
-    /// What its manifest says.
+    /// The contents of its manifest.
     pub manifest: BundleManifest,
-    /// Who signed it, in which form.
+    /// The signature that was verified: its key and format.
     pub signature: BundleSignature,
-    /// Its files, in their order.
+    /// The files in the layer, in their order.
     pub files: Vec<BundleFile>,
-    /// The manifest as it was signed.
+    /// The signed manifest, byte for byte.
     text: String,
     layer: Vec<u8>,
 }
 
-/// A bundle that nobody signed yet: a layer, and the manifest that names it.
+/// A bundle without signature: a layer, and the manifest that names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsignedBundle {
-    /// The text of its manifest.
+    /// The manifest, as JSON.
     pub manifest: String,
-    /// Its files.
+    /// The archive of its files.
     pub layer: Vec<u8>,
 }
 
-/// The first line of the file in which a bundle is kept; the layer follows.
+/// The first line of the file in which a bundle is kept. The layer follows.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct KeptHeader {
@@ -84,31 +85,31 @@ struct KeptHeader {
     signature: BundleSignature,
 }
 
-/// What pulls and pushes run on.
+/// The runtime for pulling and pushing.
 ///
 /// # Errors
 ///
-/// The operating system refused what it needs.
+/// The operating system does not provide what the runtime needs.
 pub fn runtime() -> io::Result<Runtime> {
     runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// What `work` with a registry gives, which ends after a minute.
+/// Runs `work` with a registry, for one minute at most.
 ///
 /// # Errors
 ///
-/// Those of `work`; it took too long.
+/// Those of `work`, or that it took too long.
 pub async fn in_time<T>(work: impl Future<Output = Result<T, BundleError>>) -> Result<T, BundleError> {
     let late = |_| BundleError::Registry(format!("the registry took longer than {MAX_TIME:?}"));
     timeout(MAX_TIME, work).await.map_err(late)?
 }
 
-/// The newest bundle of `source`, if it is not the one that is `kept`.
+/// Pulls the newest bundle of `source`; `None` if it is the one in `kept`.
 ///
 /// # Errors
 ///
-/// There is none, or it must not be taken: no key of `source` signed it, it has another name or another
-/// content than it says, or its sequence is not higher than that of the one that is `kept`.
+/// There is no bundle, or it must not be used: it is not signed by a key of `source`, its name or
+/// content is not the signed one, or its sequence is not higher than that of `kept`.
 pub async fn pull(
     source: &BundleSource,
     kept: Option<&BundleManifest>,
@@ -134,7 +135,7 @@ pub async fn pull(
     Bundle::new(&text, manifest, signature, layer.into()).map(Some)
 }
 
-/// What is wrong with the files that the bundles of `config` name.
+/// The errors in the files (keys, CA bundles, credentials) of the bundles in `config`.
 pub(crate) fn file_faults(config: &Config) -> Faults {
     let place = Place::of_file(&config.file).at(FieldPath::root().field("manifests"));
     let mut faults = Faults::new();
@@ -171,11 +172,11 @@ impl Bundle {
         })
     }
 
-    /// The bundle that is kept at `path`, checked as when it was pulled. Blocks.
+    /// Reads the bundle kept at `path`, and verifies it as after a pull. Blocks.
     ///
     /// # Errors
     ///
-    /// There is none, or it is not what a key of `source` signed.
+    /// There is no bundle, or no key of `source` signed it.
     pub fn kept(source: &BundleSource, path: &Path) -> Result<Self, BundleError> {
         let refused = |reason: String| BundleError::File {
             path: path.to_owned(),
@@ -196,7 +197,7 @@ impl Bundle {
             return Err(refused("another version of Portcullis wrote it".to_owned()));
         }
         let text = header.manifest.as_bytes();
-        // Not by which key it was pulled, but which is trusted now.
+        // The keys that are trusted now count, not the key at the time of the pull.
         let keys = VerifyKeys::read(&source.key)?;
         let signature = keys.first_valid(&manifest::digest(text), [header.signature])?;
         let manifest = BundleManifest::parse(text, source)?;
@@ -207,7 +208,7 @@ impl Bundle {
         Self::new(text, manifest, signature, layer.to_owned())
     }
 
-    /// Keeps it at `path`, in place of what is there. Blocks.
+    /// Writes the bundle to `path`, replacing an earlier one. Blocks.
     ///
     /// # Errors
     ///
@@ -234,11 +235,12 @@ impl Bundle {
 // === impl UnsignedBundle ===
 
 impl UnsignedBundle {
-    /// The bundle of `files` with this name and sequence: the same for the same arguments.
+    /// Builds the bundle of `files` with this name and sequence. The same arguments give the same
+    /// bytes.
     ///
     /// # Errors
     ///
-    /// A path that no bundle may have; there is too much.
+    /// A path is not allowed in a bundle, or the files are too large.
     pub fn build(
         name: &str,
         sequence: u64,
@@ -252,11 +254,11 @@ impl UnsignedBundle {
         Self::read(manifest, layer)
     }
 
-    /// The bundle of this manifest and layer.
+    /// The bundle with this manifest and layer.
     ///
     /// # Errors
     ///
-    /// They are not those of one bundle.
+    /// The manifest is invalid or names another layer, or the layer cannot be unpacked.
     fn read(manifest: String, layer: Vec<u8>) -> Result<Self, BundleError> {
         let parsed = BundleManifest::of_any(manifest.as_bytes())?;
         if manifest::digest(&layer) != parsed.layer.digest {
@@ -268,11 +270,11 @@ impl UnsignedBundle {
         Ok(Self { manifest, layer })
     }
 
-    /// Stores it in a registry, and returns the digest that is to be signed.
+    /// Pushes the bundle to a registry, and returns the digest to sign.
     ///
     /// # Errors
     ///
-    /// The reference names a digest instead of a tag; the registry does not take it.
+    /// The reference names a digest instead of a tag, or the registry rejects the push.
     pub async fn push(
         &self,
         registry: &mut Registry,
@@ -291,7 +293,8 @@ impl UnsignedBundle {
         Ok(manifest::digest(self.manifest.as_bytes()))
     }
 
-    /// Writes it into the folder `to` as an OCI image layout, which other tools can copy too.
+    /// Writes the bundle into the folder `to` as an OCI image layout, which other tools can copy
+    /// too.
     ///
     /// # Errors
     ///
@@ -310,11 +313,11 @@ impl UnsignedBundle {
         fs::write(to.join(LAYOUT_INDEX), index.to_string())
     }
 
-    /// The bundle in such a folder.
+    /// Reads the bundle from a folder that is an OCI image layout.
     ///
     /// # Errors
     ///
-    /// There is none.
+    /// The folder contains no valid bundle.
     pub fn read_layout(folder: &Path) -> Result<Self, BundleError> {
         let read = |name: &str, most: usize| {
             let path = folder.join(name);

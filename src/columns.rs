@@ -4,11 +4,12 @@
 //! ```text
 //! lines of JSON ─▶ rows by cluster, date and hour ─▶ row groups ─▶ cluster=…/date=…/hour=…/….parquet
 //!                                                                         │
-//! suggest, replay ◀─ lines of JSON, equal ones once ◀───── checked pages ◀┘
+//! suggest, replay ◀─ lines of JSON, duplicates once ◀───── checked pages ◀┘
 //! ```
 //!
-//! The columns are the members of the lines, with the same names. What a row does not have is null. The
-//! cluster stands in the path alone, as Hive has it: no column of a file may be a partition, too.
+//! The columns are the members of the lines, with the same names. Members that a line does not have
+//! are null. The cluster is in the path only, as in Hive: a partition key cannot be a column of the
+//! file, too.
 
 mod folder;
 mod log;
@@ -23,13 +24,14 @@ pub(crate) use log::{DecisionFiles, recording_files};
 pub(crate) use read::{ColumnFile, ColumnFileError, StoredRow, column_files, is_column_file};
 pub(crate) use write::{PackedFiles, Packer};
 
-/// The version of both schemas. A change that a reader of this version would not notice is none.
+/// The version of both schemas. It stays the same for changes that a reader of this version may
+/// ignore.
 pub(crate) const SCHEMA_VERSION: u64 = 1;
 
-/// The most rows that are kept and sorted together.
+/// The most rows that are buffered and sorted together.
 const MAX_GROUP_ROWS: usize = 1 << 18;
 
-/// What the rows of a file are.
+/// What the rows of a file represent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowKind {
     /// Lines of the decision log.
@@ -38,23 +40,23 @@ pub(crate) enum RowKind {
     Recording,
 }
 
-/// A column, which is a member of the line, or of the object `parent` in it.
+/// A column: a member of the line, or of the object `parent` in the line.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column {
-    /// Empty: of the line itself.
+    /// Empty for a member of the line itself.
     pub(crate) parent: &'static str,
     pub(crate) name: &'static str,
     holds: Values,
     is_required: bool,
 }
 
-/// What a column holds.
+/// The type of the values of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Values {
     /// An instant, to the microsecond.
     Time,
     Text,
-    /// A list of texts; empty where the line has none.
+    /// A list of strings; empty if the line has none.
     TextList,
     /// A list or object, as JSON.
     Json,
@@ -93,7 +95,7 @@ const fn cause(name: &'static str, holds: Values) -> Column {
     }
 }
 
-/// In the order of the line.
+/// In the order of the members of a line.
 const DECISION: &[Column] = &[
     required("time", Values::Time),
     column("revision", Values::Text),
@@ -155,7 +157,7 @@ const RECORDING: &[Column] = &[
 // === impl RowKind ===
 
 impl RowKind {
-    /// Its columns, in the order of the file.
+    /// The columns, in the order of the file.
     pub(crate) const fn columns(self) -> &'static [Column] {
         match self {
             Self::Decision => DECISION,
@@ -163,7 +165,7 @@ impl RowKind {
         }
     }
 
-    /// What the names of its files begin with.
+    /// The prefix of the names of its files.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Decision => "decisions",
@@ -171,7 +173,7 @@ impl RowKind {
         }
     }
 
-    /// Under which key of a file's metadata its version stands.
+    /// The key in a file's metadata that holds the schema version.
     const fn version_key(self) -> &'static str {
         match self {
             Self::Decision => "portcullis.decisions",
@@ -179,25 +181,25 @@ impl RowKind {
         }
     }
 
-    /// The most bytes of one value. Pages of some values are read as a whole.
+    /// The most bytes of one value. Some pages with such values are read as a whole.
     const fn most_value_bytes(self) -> usize {
         match self {
-            // The gateway cuts texts at 2 KiB, and lists behind 32 KiB.
+            // The gateway truncates strings at 2 KiB, and lists at 32 KiB.
             Self::Decision => 64 << 10,
             Self::Recording => 128 << 20,
         }
     }
 
-    /// The most bytes of a page: as many as the library puts into one, and the values of a batch.
+    /// The most bytes of a page: what the library puts into one, plus the values of one batch.
     const fn most_page_bytes(self) -> usize {
         match self {
             Self::Decision => 8 << 20,
-            // A row group of them is written once it has 64 MiB.
+            // A row group of recordings is written once it has 64 MiB.
             Self::Recording => 256 << 20,
         }
     }
 
-    /// The most bytes, compressed, of those columns of a row group that are read.
+    /// The most compressed bytes of the columns that are read of a row group.
     const fn most_group_bytes(self) -> usize {
         match self {
             Self::Decision => 128 << 20,
@@ -205,7 +207,7 @@ impl RowKind {
         }
     }
 
-    /// As Parquet's documentation writes schemas.
+    /// The schema in the notation of Parquet's documentation.
     fn schema(self) -> String {
         let mut text = format!("message {} {{\n", self.name());
         let mut parent = "";
@@ -230,7 +232,7 @@ impl RowKind {
 // === impl Column ===
 
 impl Column {
-    /// `attributes.verb`.
+    /// The path of the column in the line, such as `attributes.verb`.
     pub(crate) fn path(&self) -> String {
         let dot = if self.parent.is_empty() { "" } else { "." };
         format!("{}{dot}{}", self.parent, self.name)

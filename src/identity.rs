@@ -3,24 +3,25 @@
 //! ```text
 //!  connection                request
 //!  PeerCertificate           Authorization: Bearer … | Basic …
-//!      |  judged once            |  looked up by keyed digest
+//!      |  verified once          |  looked up by keyed digest
 //!      v                         v
-//!  proofs: this credential meets that field of that entry of `callers`
+//!  proofs: this credential satisfies that field of that entry of `callers`
 //!      '-----------.-------------'
-//!                  v   certificate, then bearer, then basic:
-//!               Caller  the first that names one decides
+//!                  v   in the order certificate, bearer, basic:
+//!               Caller  the first proof that identifies one decides
 //! ```
 //!
-//! A service account token that is bound to a webhook configuration (`webhook_token`) says itself which calls it
-//! is for; the server compares that with the request and with the webhook configurations of the cluster.
+//! A service account token that is bound to a webhook configuration (`webhook_token`) states which
+//! calls it is for. The server compares that with the request and with the webhook configurations
+//! of the cluster.
 //!
-//! A token in the path (`path_token`) is for API servers that can be given no credential. A request
-//! with one is judged by it alone, whatever else it shows.
+//! A token in the path (`path_token`) is for API servers that cannot be given a credential. A
+//! request with a path token is authenticated by that token alone; its other credentials are
+//! ignored.
 //!
 //! An [`Authenticator`] is immutable. It is replaced when the configuration or one of its
-//! [`files`](Authenticator::files) changes; credentials that were replaced by new ones
-//! are accepted for another ten minutes. Every request is checked by the current
-//! authenticator, on existing connections too.
+//! [`files`](Authenticator::files) changes. Credentials that were replaced are accepted for another
+//! ten minutes. Every request is checked by the current authenticator, on existing connections too.
 
 mod build;
 mod caller;
@@ -53,18 +54,18 @@ pub use caller::{AuthenticationMethod, Caller, CredentialFault, PATH_TOKEN_NAME,
 pub use certificate::PeerCertificate;
 pub use webhook_token::Attestation;
 
-/// Credentials and what they prove.
+/// What each credential, by its keyed digest, proves.
 type Table = HashMap<Digest, Vec<Proof>>;
 
-/// Knows the callers of one configuration.
+/// Authenticates the callers of one configuration.
 #[derive(Clone)]
 pub struct Authenticator {
-    /// Its number in this process: a [`PeerCertificate`] remembers who judged it.
+    /// A number that is unique in this process: a [`PeerCertificate`] caches its verdict with it.
     generation: u64,
     entries: Vec<CompiledCaller>,
-    /// Whether an entry asks for more than one credential.
+    /// Whether an entry requires more than one credential.
     has_combined: bool,
-    /// The entries with `clientCertificate`.
+    /// The entries with `clientCertificate`, by their position in `entries`.
     patterns: Vec<(usize, ClientCertificate)>,
     digester: Digester,
     client_ca: ClientCa,
@@ -79,42 +80,42 @@ pub struct Authenticator {
     shares: BTreeSet<Arc<str>>,
 }
 
-/// What a request shows of its sender.
+/// The credentials of a request.
 #[derive(Clone, Copy, Default)]
 pub struct Credentials<'r> {
-    /// The certificate of the connection.
+    /// The client certificate of the connection.
     pub peer: Option<&'r PeerCertificate>,
-    /// The value of the header `Authorization`. A request with several such
-    /// headers shows none.
+    /// The value of the header `Authorization`. `None` if a request has several of them.
     pub authorization: Option<&'r [u8]>,
-    /// The token in its path: if there is one, nothing else counts.
+    /// The token in the path of the request: if there is one, no other credential counts.
     pub path_token: Option<&'r [u8]>,
-    /// Its path, as it stands in the request.
+    /// The path of the request, as it was received.
     pub path: &'r str,
 }
 
-/// How long a certificate that was not trusted is taken to be so still.
+/// How long the verdict that a certificate is not trusted is cached.
 const UNTRUSTED_CACHE_TIME: Duration = Duration::from_secs(1);
 
-/// What credentials claim; what they do not say is absent.
+/// The identity that credentials claim, which is not verified. Absent fields are not in the
+/// credentials.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ClaimedIdentity {
-    /// The subject of the certificate, else the `sub` of the token.
+    /// The subject of the certificate, or the `sub` of the token.
     pub subject: Option<String>,
-    /// Who signed the certificate or the token, as it says.
+    /// The issuer that the certificate or the token names.
     pub issuer: Option<String>,
     /// SHA-256 of the certificate, as `openssl x509 -fingerprint -sha256` prints it.
     pub fingerprint: Option<String>,
 }
 
-/// Bytes of each text that are written.
+/// The most bytes of each field.
 const MAX_TEXT_BYTES: usize = 256;
 
 // === impl Authenticator ===
 
 impl Authenticator {
-    /// Every file that was read, or would have been if it were there: a change
-    /// of any of them calls for another authenticator.
+    /// Every file that was read, or would be read if it existed. If one changes, a new
+    /// authenticator has to be built.
     #[must_use]
     pub const fn files(&self) -> &BTreeSet<PathBuf> {
         &self.files
@@ -132,15 +133,14 @@ impl Authenticator {
         &self.challenge
     }
 
-    /// Whether `peer` leads to the client CA, in its time or not: who has the
-    /// key of such a certificate is known. Whether it is a caller is
-    /// judged for each request.
+    /// Whether `peer` chains to the client CA, expired or not: the client has the key of a
+    /// certificate that the CA signed. Whether it is a caller is checked for each request.
     #[must_use]
     pub fn knows(&self, peer: &PeerCertificate, now: SystemTime) -> bool {
         self.verdict_of(peer, now).is_of_ca
     }
 
-    /// The cluster whose caller `peer` is without any other credential.
+    /// The cluster of the caller that `peer` identifies without any other credential.
     #[must_use]
     pub fn cluster_of(&self, peer: &PeerCertificate, now: SystemTime) -> Option<Arc<str>> {
         let judgement = self.verdict_of(peer, now);
@@ -148,8 +148,8 @@ impl Authenticator {
         Some(Arc::clone(&caller.cluster))
     }
 
-    /// Whether every caller has a certificate at `now`, those that were
-    /// replaced and are still accepted too.
+    /// Whether every caller authenticates with a certificate at `now`. Replaced credentials count
+    /// as long as they are accepted.
     #[must_use]
     pub fn demands_certificate(&self, now: SystemTime) -> bool {
         let is_accepted = |proof: &Proof| proof.until.is_none_or(|until| now <= until);
@@ -161,12 +161,13 @@ impl Authenticator {
             && !accepts(&self.passwords)
     }
 
-    /// Who shows these `credentials`. Whether a caller's [attestation](Caller::attestation) is for the request
-    /// is not read: see [`Snapshot::authenticate`](crate::state::Snapshot::authenticate).
+    /// Returns the caller that these `credentials` identify. A caller's
+    /// [attestation](Caller::attestation) is not compared with the request: see
+    /// [`Snapshot::authenticate`](crate::state::Snapshot::authenticate).
     ///
     /// # Errors
     ///
-    /// Nobody is known by them, or callers of several clusters are.
+    /// The credentials identify no caller, or callers of several clusters.
     pub fn authenticate(
         &self,
         credentials: &Credentials<'_>,
@@ -201,7 +202,7 @@ impl Authenticator {
         Err(refusal(&presented, judgement.as_deref(), incomplete))
     }
 
-    /// What the header `Authorization` proves.
+    /// The proofs from the header `Authorization`.
     fn header_proofs(&self, header: Option<&[u8]>, now: SystemTime) -> HeaderProofs<'_> {
         match jwt::parse(header.unwrap_or_default()) {
             Ok(AuthorizationHeader::Bearer(token)) => self.bearer(token, now),
@@ -217,7 +218,7 @@ impl Authenticator {
         }
     }
 
-    /// What a token proves: as one that a kubeconfig holds, and as one that an issuer signed.
+    /// The proofs from a bearer token: as a token of a kubeconfig, and as a JWT.
     fn bearer(&self, token: &[u8], now: SystemTime) -> HeaderProofs<'_> {
         let digest = self.digester.digest(Purpose::Token, token);
         let mut presented = HeaderProofs::known(AuthenticationMethod::Bearer, self.tokens.get(&digest));
@@ -232,7 +233,7 @@ impl Authenticator {
         presented
     }
 
-    /// What is thought of `peer` at `now`: remembered, or found.
+    /// The verdict on `peer` at `now`, cached on the connection.
     fn verdict_of(&self, peer: &PeerCertificate, now: SystemTime) -> Arc<CertificateVerdict> {
         if let Some(judgement) = peer.judged(self.generation, now) {
             return judgement;
@@ -270,7 +271,7 @@ impl Authenticator {
         }
     }
 
-    /// What is thought of a certificate that is not good at `now`.
+    /// The verdict on a certificate that is not valid at `now`.
     fn distrust(&self, peer: &PeerCertificate, now: SystemTime) -> CertificateVerdict {
         let once = self.client_ca.verify_timeless(&peer.leaf, &peer.intermediates);
         let expired = once.filter(|window| window.until < now);
@@ -289,7 +290,7 @@ impl Authenticator {
         }
     }
 
-    /// What a trusted certificate proves, by itself and by its names.
+    /// The proofs from a trusted certificate: by the certificate itself, and by the names in it.
     fn certified(&self, peer: &PeerCertificate) -> Vec<Proof> {
         let digest = peer
             .leaf
@@ -332,7 +333,7 @@ impl fmt::Debug for Credentials<'_> {
     }
 }
 
-/// What a request's header proves, or why it proves nothing.
+/// The proofs from the header of a request, or why there are none.
 struct HeaderProofs<'a> {
     method: AuthenticationMethod,
     cause: CredentialFault,
@@ -376,7 +377,8 @@ fn refusal(
 // === impl Credentials ===
 
 impl Credentials<'_> {
-    /// Whom the token of the header names, else the certificate: the one that was checked last.
+    /// The identity that the token in the header claims, or else the certificate. The token is
+    /// preferred because it is checked last.
     #[must_use]
     pub fn claimed(&self) -> ClaimedIdentity {
         match (self.authorization.map(jwt::claimed), self.peer) {
@@ -404,7 +406,7 @@ fn of_certificate(certificate: &X509Ref) -> ClaimedIdentity {
     }
 }
 
-/// As `openssl x509 -subject` prints it: `O = apiservers, CN = kube-apiserver`.
+/// The name as `openssl x509 -subject` prints it: `O = apiservers, CN = kube-apiserver`.
 fn name(name: &X509NameRef) -> String {
     let mut text = String::new();
     for entry in name.entries() {

@@ -1,5 +1,5 @@
-//! Portcullis answers the authorization and admission webhooks of a Kubernetes
-//! API server: the service around the decision of [`portcullis_policy`].
+//! Portcullis answers the authorization and admission webhooks of a Kubernetes API server. This
+//! crate is the service around [`portcullis_policy`], which makes the decisions.
 
 pub mod bundle;
 pub mod cli;
@@ -15,17 +15,17 @@ pub mod telemetry;
 pub mod usage;
 pub mod webhooks;
 
-/// Throwaway certificates, the same for tests in here and in `tests/`.
+/// Test certificates, shared with the tests in `tests/`.
 #[cfg(test)]
 #[path = "../tests/harness/pki.rs"]
 mod pki;
 
-/// The fields that a type is read from, the same for tests in here and of the policy crate.
+/// Lists the fields that a type deserializes, shared with the tests of the policy crate.
 #[cfg(test)]
 #[path = "../tests/harness/struct_fields.rs"]
 mod struct_fields;
 
-/// The validator of `config/schemas`, the same for tests in here and in `tests/`.
+/// The validator of `config/schemas`, shared with the tests in `tests/`.
 #[cfg(test)]
 #[path = "../tests/harness/json_schema.rs"]
 mod json_schema;

@@ -1,4 +1,4 @@
-//! Recordings: whole reviews and their answers in files, for `portcullis replay`.
+//! Recordings: whole reviews and their responses in files, for `portcullis replay`.
 //!
 //! ```text
 //! worker ──RecordedReview──▶ [queue, bounded] ──▶ writer thread: redaction ─▶ line ─▶ files, bounded by bytes and age
@@ -6,11 +6,11 @@
 //! replay ◀── RecordLine ◀── one line of a file
 //! ```
 //!
-//! An answer waits neither for redaction nor for a disk: a worker copies a SubjectAccessReview
-//! once and hands over an AdmissionReview as it is, already read. What redaction cannot read is
-//! not written.
+//! No response waits for redaction or for a disk: a worker copies a SubjectAccessReview once, and
+//! hands over an AdmissionReview as it was decoded. A review that redaction cannot parse is not
+//! recorded.
 //!
-//! Files are bounded by bytes and age together, and the oldest are removed first.
+//! The files are bounded by their total size and by age. The oldest are removed first.
 
 mod read;
 mod redaction;
@@ -42,10 +42,10 @@ use crate::telemetry::{BatchWriter, BoundedFolder, QueueSettings, SwitchedQueue,
 
 use redaction::{Redaction, TooManyPlaces, into_line, redacted_patch};
 
-/// Bytes that may wait for the writer: those of the largest review that is received, and as many.
+/// The most bytes of reviews in the queue: twice the default of `limits.bodyBytes`.
 const MAX_PENDING_BYTES: usize = 64 << 20;
 
-/// Where reviews are recorded at present, if anywhere.
+/// The current recording, if reviews are recorded.
 #[derive(Debug)]
 pub struct Recordings {
     queue: SwitchedQueue<config::RecordingSettings, Vec<RecordedReview>>,
@@ -53,88 +53,90 @@ pub struct Recordings {
     columns: Option<OpenColumns>,
 }
 
-/// Opens the folder of recordings as columns. The counter is that of lost reviews.
+/// Opens the folder of recordings in the Parquet format. The counter counts lost reviews.
 pub(crate) type OpenColumns =
     fn(&config::RecordingSettings, &IntCounter, SystemTime) -> io::Result<Box<dyn RecordingSink>>;
 
-/// Files that take the lines of reviews.
+/// Files to which the lines of reviews are appended.
 pub(crate) trait RecordingSink: Send {
-    /// Takes lines, each with its line break.
+    /// Appends lines, each with its line break.
     ///
     /// # Errors
     ///
-    /// They are lost.
+    /// The lines are lost.
     fn append(&mut self, lines: &[u8], now: SystemTime) -> io::Result<()>;
 
-    /// Does what time asks for. After how long there may be more to do.
+    /// Does periodic work such as rotation, and returns the time until it should be called again.
     fn rest(&mut self, now: SystemTime) -> Duration;
 
-    /// The most bytes that are appended at once.
+    /// The most bytes that may be appended at once.
     fn most(&self) -> usize;
 
-    /// Writes what it has kept back.
+    /// Writes what is buffered.
     fn flush(&mut self, now: SystemTime);
 }
 
-/// The version of the format of what is written, and the newest that is read.
+/// The version of the format that is written, and the newest that can be read.
 pub const FORMAT_VERSION: u64 = 1;
 
-/// What the name of each file begins with. Other files of the folder are left alone.
+/// The prefix of the name of each file. Other files in the folder are not touched.
 pub const PREFIX: &str = "recording-";
 
 const SUFFIX: &str = ".jsonl";
 
-/// Into how many files what is kept is divided at least: one is removed as a whole.
+/// The least number of files among which the size and age limits are divided, because only whole
+/// files can be removed.
 const MIN_FILES: u32 = 16;
 
 /// The largest file, in bytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
-/// When a file was begun, as its name says it.
+/// The time at which a file was created, as its name has it.
 const TIMESTAMP_FORMAT: &[BorrowedFormatItem<'_>] =
     format_description!("[year][month][day]T[hour][minute][second].[subsecond digits:6]Z");
 
-/// The files.
+/// Recording files in the JSON format.
 #[derive(Debug)]
 pub(crate) struct RecordingFiles {
     folder: BoundedFolder,
     open: Option<OpenFile>,
 }
 
-/// The file that is written.
+/// The file that is being written.
 #[derive(Debug)]
 struct OpenFile {
     file: File,
     path: PathBuf,
-    /// How much of it is lines, with the header; 0: there is nothing to keep.
+    /// The bytes of complete lines, including the header. If 0, nothing in the file is worth
+    /// keeping.
     length: u64,
     begun: SystemTime,
 }
 
-/// From how many bytes on lines are written, however many are to follow.
+/// The buffered bytes at which lines are written, even if more of the batch are to follow.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Memory kept for the next lines.
+/// The capacity in bytes that the line buffer keeps between batches.
 const SPARE_BYTES: usize = 256 << 10;
 
-/// How many places for reviews are kept for the next batch.
+/// The capacity in reviews that the queue's vector keeps between batches.
 const SPARE_REVIEWS: usize = 1024;
 
 /// Writes reviews to files.
 pub(crate) struct RecordingWriter {
     files: Box<dyn RecordingSink>,
     redact: Vec<Redact>,
-    /// Lines that were not written yet, and how many.
+    /// The lines that are not written yet, and their number.
     lines: String,
     count: u64,
-    /// The last write failed.
+    /// Whether the last write failed.
     is_broken: bool,
 }
 
 // === impl Recordings ===
 
 impl Recordings {
-    /// Nothing is recorded yet. `dropped` counts lost reviews.
+    /// Records nothing until [`follow`](Self::follow). `dropped` counts lost reviews.
     #[must_use]
     pub fn new(dropped: IntCounter) -> Self {
         Self {
@@ -144,17 +146,19 @@ impl Recordings {
         }
     }
 
-    /// These, which `columns` writes where the settings have `format: parquet`.
+    /// Uses `columns` to open the folder if the settings have `format: parquet`.
     pub(crate) fn with_columns(self, columns: OpenColumns) -> Self {
         let columns = Some(columns);
         Self { columns, ..self }
     }
 
-    /// Records as `settings` say from now on, or no more. What waits is still written.
+    /// Records according to `settings` from now on, or stops recording if `None`. Queued reviews
+    /// are still written.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made or read, or no thread be started. Nothing is recorded then.
+    /// The folder cannot be created or read, or the thread cannot be started. Nothing is recorded
+    /// then.
     pub fn follow(&self, settings: Option<&config::RecordingSettings>) -> io::Result<()> {
         self.queue.follow(settings, |settings| {
             let now = SystemTime::now();
@@ -175,14 +179,14 @@ impl Recordings {
         })
     }
 
-    /// Whether anything is recorded.
+    /// Whether reviews are recorded.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.queue.is_on()
     }
 
-    /// Queues the review, or drops and counts it when the queue is full. It is made only where
-    /// something is recorded.
+    /// Queues the review, or drops and counts it if the queue is full. `review` is called only if
+    /// reviews are recorded.
     pub fn record(&self, review: impl FnOnce() -> RecordedReview) {
         self.queue.push(|queue| {
             let review = review();
@@ -191,7 +195,7 @@ impl Recordings {
         });
     }
 
-    /// Waits until every review so far is written, `limit` at most. Whether it is.
+    /// Waits until every queued review is written, for `limit` at most, and returns whether it is.
     #[must_use]
     pub fn flush(&self, limit: Duration) -> bool {
         self.queue.flush(limit)
@@ -201,11 +205,11 @@ impl Recordings {
 // === impl RecordingFiles ===
 
 impl RecordingFiles {
-    /// Makes the folder where it is missing, and removes what is beyond the bounds.
+    /// Creates the folder if it is missing, and removes files beyond the bounds.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made or read.
+    /// The folder cannot be created or read.
     pub(crate) fn open(bounds: &FolderBounds, now: SystemTime) -> io::Result<Self> {
         Ok(Self {
             folder: BoundedFolder::open(bounds, begun, now)?,
@@ -224,12 +228,12 @@ impl RecordingFiles {
 }
 
 impl RecordingSink for RecordingFiles {
-    /// Appends lines, so long that they fit into one file together. None or all of them are
-    /// there afterwards, unless the process ends meanwhile.
+    /// Appends lines, which must fit into one file together. Afterwards either all or none of them
+    /// are in a file, unless the process ends meanwhile.
     ///
     /// # Errors
     ///
-    /// They could not be written, or were removed at once. No file without lines is left.
+    /// The lines could not be written, or the file was removed. No file without lines is left.
     fn append(&mut self, lines: &[u8], now: SystemTime) -> io::Result<()> {
         let length = lines.len() as u64;
         let is_over = |open: &OpenFile| self.is_full(open, length, now) || !open.is_there();
@@ -259,8 +263,8 @@ impl RecordingSink for RecordingFiles {
         written
     }
 
-    /// Ends the file that is written when its time is over, and removes what has become too
-    /// old. After how long there may be more to do.
+    /// Closes the current file when it is due, and removes files that are too old. Returns the time
+    /// until it should be called again.
     fn rest(&mut self, now: SystemTime) -> Duration {
         if self.open.as_ref().is_some_and(|open| self.is_full(open, 0, now)) {
             self.open = None;
@@ -279,11 +283,11 @@ impl RecordingSink for RecordingFiles {
         usize::try_from(self.most_of_file()).unwrap_or(usize::MAX)
     }
 
-    /// Nothing is kept back.
+    /// Nothing is buffered.
     fn flush(&mut self, _: SystemTime) {}
 }
 
-/// When the file of this name was begun; `None` where it is no recording.
+/// The time at which the file of this name was created; `None` if it is not a recording.
 fn begun(name: &str) -> Option<SystemTime> {
     let text = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
     let time = PrimitiveDateTime::parse(text, TIMESTAMP_FORMAT).ok()?;
@@ -294,7 +298,7 @@ fn begun(name: &str) -> Option<SystemTime> {
 
 impl OpenFile {
     fn create(folder: &Path, now: SystemTime) -> io::Result<Self> {
-        // Another process may write to the folder at the same time.
+        // The names may be taken: another process may write to the same folder.
         let times = iter::successors(Some(now), |time| Some(*time + Duration::from_micros(1)));
         let mut last = io::Error::from(io::ErrorKind::AlreadyExists);
         for time in times.take(100) {
@@ -323,7 +327,7 @@ impl OpenFile {
         Err(last)
     }
 
-    /// Appends lines, the first of them behind the header.
+    /// Appends lines, after the header if the file is new.
     fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         let header = if self.length == 0 { header() } else { String::new() };
         let written = self
@@ -345,19 +349,20 @@ impl OpenFile {
         ))
     }
 
-    /// Takes back what was written of lines. Half a line would be taken for the end of the
-    /// process; where even this fails, a reader finds that line cut.
+    /// Removes what was written of the lines, because a reader would take half a line for the end
+    /// of the process. If that fails too, the reader finds that line cut off.
     fn undo(&mut self) {
         if self.length == 0 {
-            // A disk that is full still takes empty files, one with each batch.
+            // Remove the file: a full disk still accepts empty files, and each batch would leave
+            // one.
             drop(fs::remove_file(&self.path));
         } else if self.file.set_len(self.length).is_err() {
             self.length = 0;
         }
     }
 
-    /// Whether the file is still where it was made: what is written to one that was removed,
-    /// or in a folder that was, is lost.
+    /// Whether the file still exists at its path: what is written to a file after it, or its
+    /// folder, was removed is lost.
     fn is_there(&self) -> bool {
         let identity = |found: fs::Metadata| (found.dev(), found.ino());
         let (named, own) = (fs::symlink_metadata(&self.path), self.file.metadata());
@@ -386,7 +391,7 @@ impl RecordingWriter {
         }
     }
 
-    /// Adds the line of a review. How many were lost.
+    /// Adds the line of a review. Returns the number of lost reviews.
     fn add(&mut self, review: &RecordedReview) -> u64 {
         let before = self.lines.len();
         if let Err(error) = write(&mut self.lines, review, &self.redact) {
@@ -402,7 +407,7 @@ impl RecordingWriter {
         }
         let mut lost = 0;
         if self.lines.len() > most {
-            // The lines before go first.
+            // The earlier lines are written first.
             let last = self.lines.split_off(before);
             lost = self.flush();
             self.lines = last;
@@ -414,7 +419,7 @@ impl RecordingWriter {
         lost
     }
 
-    /// Writes the lines. How many were lost.
+    /// Writes the lines. Returns the number of lost reviews.
     fn flush(&mut self) -> u64 {
         if self.lines.is_empty() {
             return 0;
@@ -461,23 +466,24 @@ impl BatchWriter<Vec<RecordedReview>> for RecordingWriter {
 /// Why a review is not recorded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LineError {
-    /// It cannot be read, so that nothing can be removed from it.
+    /// The review is not valid JSON, so nothing can be redacted in it.
     #[error(transparent)]
     Unreadable(#[from] json::JsonError),
     #[error(transparent)]
     TooManyPlaces(#[from] TooManyPlaces),
 }
 
-/// Appends the line of `review`, its line break included.
+/// Appends the line of `review`, with its line break.
 ///
 /// # Errors
 ///
-/// What is appended then is no line.
+/// `out` then ends with an incomplete line.
 pub(crate) fn write(out: &mut String, review: &RecordedReview, rules: &[Redact]) -> Result<(), LineError> {
     let (text, mut redaction) = match &review.body {
         RecordedBody::Access(body) => {
             let text = escape_bytes(body);
-            // What is not one value would be more than one line, or none.
+            // A body that is not exactly one JSON value would break the format of one line per
+            // review.
             Document::parse(text.as_ref())?;
             (into_line(text.into_owned()), Redaction::default())
         }

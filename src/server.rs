@@ -54,7 +54,7 @@ pub use gateway::Gateway;
 #[cfg(fuzzing)]
 pub use http2::fuzzing;
 
-/// Why nobody can listen there, and what to do about it.
+/// Describes why an address cannot be listened at, and what to do about it.
 fn describe(error: &io::Error) -> String {
     let message = match error.kind() {
         io::ErrorKind::AddrInUse => "another process listens there: stop it, or set another port",
@@ -69,34 +69,35 @@ fn describe(error: &io::Error) -> String {
     message.to_owned()
 }
 
-/// How long connections get to close once nothing is in flight.
+/// The time that connections have to close once no request is in flight.
 const MAX_CLOSE_TIME: Duration = Duration::from_secs(1);
 
-/// How long the decision log gets to write what is queued, the recording, and the collector to
-/// take spans.
+/// The time to write the queued lines of the decision log and the usage counts, and to send the
+/// queued log records and spans to the collector.
 const MAX_FLUSH_TIME: Duration = Duration::from_secs(2);
 
-/// How long decisions and reviews get that wait to be written as files: one for each cluster.
+/// The time to write the decisions and reviews that are queued for files, of which there is one for
+/// each cluster.
 const MAX_FILES_FLUSH_TIME: Duration = Duration::from_secs(10);
 
-/// Why the gateway does not serve.
+/// Why the gateway cannot serve.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// An address cannot be listened at.
+    /// The gateway cannot listen at an address.
     #[error("cannot listen at `{address}`: {}", describe(.source))]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A server cannot be started, or ended by itself.
+    /// A server cannot be started, or ended unexpectedly.
     #[error("cannot serve: {0}")]
     Serve(#[from] io::Error),
 }
 
-/// A gateway that listens and does not answer yet.
+/// A gateway that listens but does not serve yet.
 pub struct Server {
     reviews: TcpListener,
     admin: TcpListener,
@@ -105,25 +106,25 @@ pub struct Server {
     shared: Data<GatewayState>,
 }
 
-/// Where a gateway listens.
+/// The addresses at which a gateway listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListenAddresses {
-    /// Reviews, over TLS.
+    /// The listener for reviews, over TLS.
     pub server: SocketAddr,
-    /// Probes and metrics.
+    /// The listener for probes and metrics.
     pub admin: SocketAddr,
-    /// The page for people, if there is one.
+    /// The listener of the console, if it is configured.
     pub console: Option<SocketAddr>,
 }
 
 // === impl Server ===
 
 impl Server {
-    /// Listens at the addresses of the configuration in force. Their change
-    /// takes a new start.
+    /// Listens at the addresses of the configuration in force. A change of these addresses takes
+    /// effect only after a restart.
     ///
     /// # Errors
-    /// [`ServerError::Bind`] with the address that is taken or not this machine's.
+    /// [`ServerError::Bind`] with the address that is in use or does not belong to this machine.
     pub fn bind(gateway: Gateway) -> Result<Self, ServerError> {
         let (server, admin, console) = {
             let config = &gateway.state.current().config;
@@ -146,18 +147,19 @@ impl Server {
         })
     }
 
-    /// Where it listens; where the configuration says port 0, the port that it got.
+    /// The addresses at which the gateway listens, with the port that the system chose where the
+    /// configuration says port 0.
     #[must_use]
     pub const fn addresses(&self) -> ListenAddresses {
         self.addresses
     }
 
-    /// Answers until `stop` is there, then drains: readiness fails, what is in
-    /// flight and what still comes is answered, connections close. Ends as soon
-    /// as nothing is in flight, after `server.shutdownTimeout` at the latest. Blocks.
+    /// Serves until `stop` completes, then drains: readiness fails, requests in flight and new
+    /// requests are answered, and connections close. Returns as soon as no request is in flight,
+    /// after `server.shutdownTimeout` at the latest. Blocks.
     ///
     /// # Errors
-    /// [`ServerError::Serve`] when a server cannot be started or ends by itself.
+    /// [`ServerError::Serve`] if a server cannot be started or ends unexpectedly.
     pub fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
         System::new().block_on(self.serve(stop))
     }
@@ -195,7 +197,7 @@ impl Server {
             () = drain(&shared) => {}
             ended = &mut listening => return Err(unexpected_end(ended)),
         }
-        // Nobody is accepted any more.
+        // No further connections are accepted.
         drop(listening);
         shared.lifecycle.close(MAX_CLOSE_TIME).await;
         workers.stop();
@@ -214,7 +216,7 @@ impl Server {
     }
 }
 
-/// What each handshake goes by: the files in force.
+/// Returns the TLS context of each handshake, from the snapshot in force.
 fn handshake(state: &Arc<ReloadState>) -> impl Fn() -> Handshake + Send + Sync + 'static {
     let state = Arc::clone(state);
     move || {
@@ -226,7 +228,8 @@ fn handshake(state: &Arc<ReloadState>) -> impl Fn() -> Handshake + Send + Sync +
     }
 }
 
-/// The limits of connections: those in force, and no more than there are descriptors for.
+/// Returns the connection limits in force, with a maximum that the available file descriptors
+/// allow.
 fn limits(state: &Arc<ReloadState>, affordable: usize) -> impl Fn() -> AcceptLimits {
     let state = Arc::clone(state);
     let configured = state.current().config.server.connections.max;
@@ -250,7 +253,7 @@ fn limits(state: &Arc<ReloadState>, affordable: usize) -> impl Fn() -> AcceptLim
     }
 }
 
-/// Why listening has ended.
+/// The error of a listener that ended, which it does only on an error.
 fn unexpected_end(ended: io::Result<()>) -> ServerError {
     ServerError::Serve(
         ended
@@ -259,7 +262,8 @@ fn unexpected_end(ended: io::Result<()>) -> ServerError {
     )
 }
 
-/// Has readiness fail and waits until nothing is in flight, `server.shutdownTimeout` at most.
+/// Fails the readiness probe and waits until no request is in flight, for `server.shutdownTimeout`
+/// at most.
 async fn drain(shared: &GatewayState) {
     shared.lifecycle.drain();
     let limit = shared.state.current().config.server.shutdown_timeout;
@@ -293,7 +297,7 @@ fn flush(shared: &GatewayState) {
     }
 }
 
-/// SIGTERM, SIGINT and SIGHUP, which from now on end the process no more.
+/// The signals SIGTERM, SIGINT and SIGHUP, which do not terminate the process any more.
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -303,11 +307,11 @@ pub struct Signals {
 // === impl Signals ===
 
 impl Signals {
-    /// Begins to listen for signals. Needs a runtime: call it within the
-    /// future that [`Server::run`](Server::run) is given.
+    /// Installs the signal handlers. Needs a runtime: call it within the future that is passed to
+    /// [`Server::run`](Server::run).
     ///
     /// # Errors
-    /// When the system does not let signals be handled.
+    /// The operating system does not allow it.
     pub fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -328,17 +332,18 @@ impl Signals {
     }
 }
 
-/// The time from one look to the next.
+/// The interval between two allocations of [`give_back`].
 const COLLECT_INTERVAL: Duration = Duration::from_secs(3);
 
-/// More than the allocator puts into a page with others.
+/// Larger than any allocation that the allocator serves from a page shared with others.
 const MIN_COLLECTED_BYTES: usize = 16 << 20;
 
-/// Has the allocator look every few seconds, for ever.
+/// Makes a large allocation every few seconds, forever, on which the allocator returns freed memory
+/// to the system.
 pub(crate) async fn give_back() {
     loop {
         sleep(COLLECT_INTERVAL).await;
-        // Nothing is written to it, so no memory is taken for it.
+        // The memory is never written, so the system provides no pages for it.
         drop(black_box(Vec::<u8>::with_capacity(MIN_COLLECTED_BYTES)));
     }
 }

@@ -6,8 +6,8 @@
 //! suggest, replay ◀── UsageRow ◀── one line of a file
 //! ```
 //!
-//! An answer waits neither for counting nor for a disk. Memory is bounded, whatever is asked.
-//! Adding the counts of equal rows merges files: of hours, restarts, replicas and clusters.
+//! No response waits for counting or for a disk. Memory is bounded for any questions. Files of
+//! hours, restarts, replicas and clusters are merged by adding the counts of equal rows.
 
 mod files;
 mod read;
@@ -37,10 +37,10 @@ pub use read::{RowPlace, UsageError, UsageReader, UsageRow, UsageWeight, UsageWe
 
 pub(crate) use table::question_text;
 
-/// Bytes that may wait for the writer: some ten thousand usual questions.
+/// The most bytes of questions in the queue: about ten thousand typical ones.
 const MAX_PENDING_BYTES: usize = 8 << 20;
 
-/// Where decisions are counted at present, if anywhere.
+/// The current counts, if decisions are counted.
 #[derive(Debug)]
 pub struct UsageCounts {
     queue: SwitchedQueue<FolderBounds, UsageBatch>,
@@ -49,41 +49,42 @@ pub struct UsageCounts {
 }
 
 thread_local! {
-    /// Questions are written here, one after the other, and copied into the queue.
+    /// The buffer in which each question is written before it is copied into the queue.
     static QUESTION: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// The most bytes of files that are read, the newest first.
+/// The most bytes of files that are read, starting with the newest.
 const MAX_READ_BYTES: u64 = 256 << 20;
 
-/// The most users that are told apart.
+/// The most users that are listed separately.
 const MAX_USERS: usize = 10_000;
 
-/// Which object.
+/// The object whose usage is read.
 #[derive(Debug, Clone, Copy)]
 pub struct UsedObjectKey<'k> {
-    /// The cluster whose decisions count.
+    /// The cluster whose decisions are counted.
     pub cluster: &'k str,
-    /// `RoleBinding`.
+    /// The kind, such as `RoleBinding`.
     pub kind: &'k str,
-    /// Empty where it has none.
+    /// Empty if the object has no namespace.
     pub namespace: &'k str,
     /// Its name.
     pub name: &'k str,
 }
 
-/// What an object decided, would have decided in Shadow, or excused.
+/// How often an object decided, would have decided in Shadow, or exempted a request.
 #[derive(Debug, Default)]
 pub struct ObjectUsage {
-    /// The hour of the oldest file that was read, RFC 3339; `None` where there is none.
+    /// The hour of the oldest file that was read, in RFC 3339; `None` if no file was read.
     pub since: Option<String>,
-    /// All of it.
+    /// The sum over all users.
     pub total: Option<UsageWeight>,
-    /// By user; empty for users that usage counts together. Some thousands at most.
+    /// By user, for some thousands at most. The empty name stands for users that the usage files
+    /// count together.
     pub by_user: BTreeMap<String, UsageWeight>,
 }
 
-/// Takes the rows of one object.
+/// Adds up the rows that name one object.
 struct ObjectReader<'k> {
     key: UsedObjectKey<'k>,
     usage: ObjectUsage,
@@ -92,8 +93,8 @@ struct ObjectReader<'k> {
 // === impl UsageCounts ===
 
 impl UsageCounts {
-    /// Nothing is counted yet. `dropped` counts decisions that no file will have, `other` those
-    /// without a row of their own.
+    /// Counts nothing until [`follow`](Self::follow). `dropped` counts decisions that are missing
+    /// in the files, `other` those that have no row of their own.
     #[must_use]
     pub fn new(dropped: IntCounter, other: IntCounter) -> Self {
         Self {
@@ -103,12 +104,13 @@ impl UsageCounts {
         }
     }
 
-    /// Counts as `settings` say from now on, or no more, the decisions of so many clusters. What
-    /// waits is still counted.
+    /// Counts the decisions of this number of clusters according to `settings` from now on, or
+    /// stops if `None`. Queued decisions are still counted.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made or read, or no thread be started. Nothing is counted then.
+    /// The folder cannot be created or read, or the thread cannot be started. Nothing is counted
+    /// then.
     pub fn follow(&self, settings: Option<&FolderBounds>, clusters: usize) -> io::Result<()> {
         self.clusters.store(clusters, Ordering::Relaxed);
         self.queue.follow(settings, |bounds| {
@@ -123,13 +125,13 @@ impl UsageCounts {
         })
     }
 
-    /// Whether anything is counted.
+    /// Whether decisions are counted.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.queue.is_on()
     }
 
-    /// Queues a decision, or drops and counts it when the queue is full.
+    /// Queues a decision, or drops and counts it if the queue is full.
     pub fn count(&self, record: &Record<'_>) {
         self.queue.push(|queue| {
             QUESTION.with_borrow_mut(|text| {
@@ -141,7 +143,8 @@ impl UsageCounts {
         });
     }
 
-    /// Waits until every decision so far is in a file, `limit` at most. Whether it is.
+    /// Waits until every queued decision is in a file, for `limit` at most, and returns whether it
+    /// is.
     #[must_use]
     pub fn flush(&self, limit: Duration) -> bool {
         self.queue.flush(limit)
@@ -151,11 +154,12 @@ impl UsageCounts {
 // === impl ObjectUsage ===
 
 impl ObjectUsage {
-    /// Reads the files in `folder`, the newest first, until `is_over` or much was read.
+    /// Reads the files in `folder`, starting with the newest, until `is_over` or enough bytes were
+    /// read.
     ///
     /// # Errors
     ///
-    /// One cannot be read, or is no file of usage.
+    /// A file cannot be read, or is not a usage file.
     pub fn read(
         folder: &Path,
         key: UsedObjectKey<'_>,
@@ -179,7 +183,7 @@ impl ObjectUsage {
             usage: Self::default(),
         };
         for path in files {
-            // One that is removed meanwhile says nothing.
+            // A file that was removed meanwhile is skipped.
             let Ok(found) = fs::metadata(&path) else { continue };
             read += found.len();
             if is_over() || (read > MAX_READ_BYTES && reader.usage.since.is_some()) {
@@ -192,9 +196,9 @@ impl ObjectUsage {
     }
 }
 
-/// What each row has that names the object.
+/// The string that every row naming the object contains.
 fn mention(key: UsedObjectKey<'_>) -> String {
-    // As rows are written: there is more than one way to escape.
+    // Escaped as in the rows: JSON allows several ways to escape a character.
     let quoted = |text: &str| {
         let mut quoted = String::new();
         write_string(&mut quoted, text);
@@ -224,7 +228,8 @@ impl UsageReader for ObjectReader<'_> {
         let excuses =
             key.kind == "AdmissionException" && row.exceptions.iter().any(|one| one.name == key.name);
         let names_it = excuses || row.cause.iter().chain(&row.shadow).any(is_it);
-        // What a caller with a token in its path claims is not proven.
+        // The identity that a caller with a path token claims is not proven, so its rows do not
+        // count.
         if row.cluster != key.cluster || !names_it || !row.caller.is_empty() {
             return Ok(());
         }
@@ -243,7 +248,7 @@ impl UsageReader for ObjectReader<'_> {
         Ok(())
     }
 
-    /// Other commands name such lines.
+    /// Other commands report broken lines.
     fn broken(&mut self, _: RowPlace<'_>, _: &str) {}
 }
 

@@ -9,7 +9,7 @@
 //! admission webhooks need: credentials by host (`settings`), protection (`in_flight`,
 //! `breaker`), and keeping both across reloads.
 //!
-//! Facts: `apiserver/pkg/util/webhook/client.go`.
+//! It follows `apiserver/pkg/util/webhook/client.go`.
 
 pub mod authorizers;
 mod breaker;
@@ -40,12 +40,12 @@ pub use settings::{USER_AGENT, UpstreamCredentials, credentials_of};
 pub use webhook::Requester;
 pub(crate) use webhook::{InFlight, InFlightPermit};
 
-/// The most time that a call may take, even where its webhook has more: as in
+/// The longest timeout of a call, even if its webhook has a longer one: as in
 /// `apiserver/pkg/util/webhook/authentication.go`.
 pub const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The most webhooks of one cluster, in its files and watched, that are called. Each has a client of
-/// its own, and those that a review matches are called at the same time.
+/// The most webhooks of one cluster, from its files and watched, that are called. Each has a client
+/// of its own, and those that match a review are called concurrently.
 pub const MAX_WEBHOOKS_OF_CLUSTER: usize = 200;
 
 /// The webhooks of one set of manifests, ready to be called. Cheap to clone.
@@ -60,14 +60,14 @@ pub struct Upstreams {
 pub struct ConfiguredWebhook<'w> {
     /// The webhook.
     pub webhook: &'w Arc<Webhook>,
-    /// The only cluster that it holds for; `None`: every cluster.
+    /// The only cluster that it applies to; `None` for every cluster.
     pub cluster: Option<&'w str>,
-    /// Whether it comes from that cluster's API server, and not from a file.
+    /// Whether it comes from the API server of that cluster, and not from a file.
     pub is_watched: bool,
 }
 
 impl<'w> ConfiguredWebhook<'w> {
-    /// One in files, for every cluster.
+    /// A webhook from a file, for every cluster.
     #[must_use]
     pub const fn everywhere(webhook: &'w Arc<Webhook>) -> Self {
         Self {
@@ -78,29 +78,29 @@ impl<'w> ConfiguredWebhook<'w> {
     }
 }
 
-/// By the cluster whose settings hold, and by `configuration/name`; more than one where manifests
-/// differ in whom that is.
+/// Upstreams by the cluster whose settings apply, and by `configuration/name`. One name has several
+/// if manifests with different clients use it.
 type UpstreamsByOwner = BTreeMap<Option<String>, HashMap<String, Vec<Arc<Upstream>>>>;
 
-/// By the address of a webhook, with that webhook.
+/// Upstreams by the address of their webhook in memory.
 type UpstreamsByAddress = HashMap<usize, (Arc<Webhook>, Arc<Upstream>)>;
 
 #[derive(Debug, Default)]
 struct KnownUpstreams {
     by_owner: UpstreamsByOwner,
-    /// By the cluster whose settings hold, and by the address of the webhook, which is kept so that
-    /// no other can have it. Clusters may share a webhook.
+    /// By the cluster whose settings apply. Each webhook is kept with its upstream, so that no
+    /// other webhook can get its address. Clusters may share a webhook.
     by_address: BTreeMap<Option<String>, UpstreamsByAddress>,
-    /// By cluster and address, those beyond [`MAX_WEBHOOKS_OF_CLUSTER`].
+    /// The webhooks beyond [`MAX_WEBHOOKS_OF_CLUSTER`], by cluster and address.
     left_out: BTreeMap<String, HashMap<usize, Arc<Webhook>>>,
 }
 
-/// How much earlier than the caller the gateway gives up: a tenth of the time
-/// that it has, but no longer than it takes to answer.
+/// The most time that the gateway reserves to respond before its caller's deadline; it reserves a
+/// tenth of the caller's timeout, up to this.
 const MAX_MARGIN: Duration = Duration::from_millis(100);
 
-/// When calls for a caller that gives up at `deadline` must have ended, so that
-/// the answer is on its way in time; the caller's time runs from `since` on.
+/// When the calls for a review that arrived at `since` must have ended, so that the response
+/// reaches the caller before its `deadline`.
 #[must_use]
 pub fn end_of_calls(since: Instant, deadline: Instant) -> Instant {
     let allowed = deadline.saturating_duration_since(since);
@@ -109,7 +109,7 @@ pub fn end_of_calls(since: Instant, deadline: Instant) -> Instant {
         .unwrap_or(deadline)
 }
 
-/// Every file that `upstreams` of `config` is or would be read from.
+/// Every file that `upstreams` of `config` names.
 #[must_use]
 pub fn files(config: &Config) -> Vec<PathBuf> {
     settings::files(config)
@@ -118,9 +118,10 @@ pub fn files(config: &Config) -> Vec<PathBuf> {
 // === impl Upstreams ===
 
 impl Upstreams {
-    /// Reads what `upstreams` of `config`, and of its `clusters`, name; there is no webhook yet.
-    /// What cannot be read or used is an error. That of a cluster goes to `held`: its webhooks are
-    /// called as `previous` has it, or not at all.
+    /// Reads the settings in `upstreams` of `config` and of its `clusters`; there are no webhooks
+    /// yet. Settings that cannot be read or used are an error. Errors in the settings of one
+    /// cluster go to `held`: its webhooks are called with the settings of `previous`, or not at
+    /// all.
     #[must_use]
     pub fn read(config: &Config, previous: Option<&Self>, held: &mut HeldBack) -> (Self, Faults) {
         let previous = previous.map(|previous| &*previous.settings);
@@ -132,10 +133,10 @@ impl Upstreams {
         (read, faults)
     }
 
-    /// Prepares to call `webhooks` with these settings. Nobody is connected to
-    /// yet. Connections, breakers and calls in flight of `previous` go on for
-    /// webhooks that are called as before. Of those that hold for one cluster alone, the first
-    /// [`MAX_WEBHOOKS_OF_CLUSTER`] are called; the `failurePolicy` of the others decides.
+    /// Prepares to call `webhooks` with these settings, without connecting. Webhooks whose client
+    /// is unchanged keep the connections, breakers and calls in flight of `previous`. Of the
+    /// webhooks that apply to one cluster alone, the first [`MAX_WEBHOOKS_OF_CLUSTER`] are called;
+    /// for the others their `failurePolicy` decides.
     #[must_use]
     pub fn with<'w>(
         &self,
@@ -154,7 +155,7 @@ impl Upstreams {
                 }
             }
             let owner = self.settings.owner(registered.cluster, registered.is_watched);
-            // Without: what their cluster says of them has faults.
+            // There are none if the settings of the cluster are invalid.
             let Some(settings) = self.settings.of(owner) else {
                 continue;
             };
@@ -184,16 +185,17 @@ impl Upstreams {
         }
     }
 
-    /// Asks `webhook` about a request of `cluster` with `body` for `requester`, as a part of the trace of
-    /// `parent`, and gives a reply with status 200 to 206. May be awaited on any runtime. Without requester
-    /// (no request depends on the reply) no user's share is counted. The reply takes of `memory` while it
-    /// arrives, and as long as it is kept.
+    /// Calls `webhook` about a request of `cluster` with `body` for `requester`, as a part of the
+    /// trace of `parent`, and returns a reply with a status from 200 to 206. May be awaited on any
+    /// runtime. Without a requester (no request depends on the reply), the call does not count
+    /// against any user's share. The reply reserves its size in `memory` while it arrives, and as
+    /// long as it is kept.
     ///
     /// # Errors
     ///
-    /// No such reply within `timeout`, at once if too many calls are in flight, or
-    /// if the webhook was not there again and again and its failurePolicy is Fail.
-    /// The text names what happened, not the webhook.
+    /// There is no reply with one of these statuses within `timeout`. The call fails at once if too
+    /// many calls are in flight, or if the webhook was unreachable repeatedly and its failurePolicy
+    /// is Fail. The message says what happened, without the name of the webhook.
     pub async fn call(
         &self,
         (cluster, webhook): (&str, &Arc<Webhook>),
@@ -224,14 +226,15 @@ impl Upstreams {
             .await;
         called.map_err(|error| match error {
             FailedCall::Full(full) => CallFailure::NotMade(full.to_string()),
-            // What one user's replies fill lets nothing pass that a webhook would refuse.
+            // This fails the request whatever the `failurePolicy`: a user must not get past a
+            // webhook by filling the memory with replies.
             FailedCall::Call(full @ CallError::NoMemory) => CallFailure::NotMade(full.to_string()),
             error => failed(&error),
         })
     }
 
-    /// Counts calls in `metrics` from now on, and ends the series of webhooks that are
-    /// neither here nor among `others`. The recorders of those, in their order.
+    /// Counts calls in `metrics` from now on, and removes the series of webhooks that are neither
+    /// here nor among `others`. Returns the recorders of `others`, in their order.
     pub fn observe<'o>(
         &'o self,
         metrics: &Metrics,
@@ -254,7 +257,8 @@ impl Upstreams {
         left_out.map(|(cluster, webhooks)| (cluster.as_str(), webhooks.len()))
     }
 
-    /// Logs which clusters have webhooks that are not called, where there were not so many `before`.
+    /// Logs the clusters with webhooks that are not called, if their number has changed since
+    /// `before`.
     pub(crate) fn log_left_out(&self, before: &Self) {
         for (cluster, left_out) in self.left_out() {
             if before.webhooks.left_out.get(cluster).map(HashMap::len) != Some(left_out) {
@@ -263,8 +267,8 @@ impl Upstreams {
         }
     }
 
-    /// What deserves a look: webhooks that are not called, or can never be, and names in
-    /// `shadow` of `config` that no webhook has.
+    /// Warnings about webhooks that are not called, or can never be, and names in `shadow` of
+    /// `config` that no webhook has.
     #[must_use]
     pub fn warnings(&self, config: &Config) -> Faults {
         let all = || self.webhooks.all();
@@ -281,7 +285,7 @@ impl Upstreams {
             let names = |id: &str| id == shadow || id.rsplit('/').next() == Some(shadow);
             all().any(|upstream| names(upstream.id()))
         };
-        // What is watched may be there later.
+        // A watched webhook with this name may appear later.
         let shadows = config
             .upstreams
             .shadow
@@ -301,14 +305,14 @@ impl Upstreams {
 // === impl KnownUpstreams ===
 
 impl KnownUpstreams {
-    /// Those of this owner that have the name of `webhook`.
+    /// The upstreams of this owner with the name of `webhook`.
     fn named(&self, owner: &Option<String>, webhook: &Webhook) -> &[Arc<Upstream>] {
         let of_owner = self.by_owner.get(owner);
         let named = of_owner.and_then(|by_name| by_name.get(&webhook.id()));
         named.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whom to call where a request of `cluster` is to be shown to `webhook`.
+    /// The upstream through which `webhook` is called about a request of `cluster`.
     fn of(&self, cluster: &str, webhook: &Arc<Webhook>) -> Option<&Upstream> {
         let find = |owner: &Option<String>| self.by_address.get(owner)?.get(&address(webhook));
         let found = find(&Some(cluster.to_owned())).or_else(|| find(&None))?;
@@ -330,7 +334,7 @@ impl KnownUpstreams {
     }
 }
 
-/// What is to be said of a cluster of which so many webhooks are not called.
+/// Describes that this number of webhooks of a cluster is not called.
 #[must_use]
 pub fn describe_left_out(left_out: usize) -> String {
     format!(

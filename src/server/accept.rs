@@ -1,4 +1,4 @@
-//! Listening sockets, and the loop that accepts connections from one until the gateway ends.
+//! Listening sockets, the loop that accepts connections, and the connections that are tracked.
 //!
 //! A connection beyond the limits replaces an older one or is dropped at once. Some file descriptors
 //! are reserved for everything except callers' connections; if there are none left, the oldest
@@ -6,15 +6,15 @@
 //!
 //! ```text
 //! accept ─ add ─▶ handshake ─┬─ certificate of the client CA ─▶ proven ─▶ stays
-//!                            └─▶ without proof ─ first accepted request ─▶ proven
-//!                                     └─ too old, or one too many ─▶ closed
+//!                            └─▶ unproven ─ first accepted request ─▶ proven
+//!                                     └─ too old, or over a limit ─▶ closed
 //! ```
 //!
-//! An unauthenticated connection costs its client nothing, so there is a limit per
-//! address, they are closed after seconds, and they are closed first if the limit is
-//! reached, those before all others over which nothing has come. The connection of a caller is closed for another one only at the maximum, and
-//! only if its cluster has more than its share, so that no cluster keeps the others out.
-//! There are no timers for individual handshakes or request heads: a sweep twice a second
+//! An unauthenticated connection costs its client nothing. Therefore their number is limited per
+//! client address, they are closed after seconds, and they are closed first when the maximum is
+//! reached, starting with those on which no data has arrived. The connection of a caller is closed
+//! to make room only if its cluster has more than its share, so that no cluster keeps the others
+//! out. There are no timers for individual handshakes or request heads: a sweep twice a second
 //! checks all connections.
 
 mod table;
@@ -39,21 +39,21 @@ use crate::telemetry::metrics::{ConnectionState, IntGauge};
 
 pub(crate) use table::{AcceptLimits, ConnectionStage, ConnectionStatus};
 
-/// How long to wait when the system has nothing to accept with.
+/// The delay before accepting again after an error, for example when no file descriptor is free.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// How often that is said.
+/// The least interval between two log messages about failing to accept.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A connection that was accepted.
+/// An accepted connection.
 pub(crate) struct AcceptedConnection {
     pub(crate) stream: TcpStream,
     pub(crate) peer: SocketAddr,
     pub(crate) tracked: TrackedConnection,
 }
 
-/// Accepts connections within `limits` of the moment and has `serve` take them,
-/// until that fails.
+/// Accepts connections within the limits in force and passes them to `serve`, until `serve` returns
+/// an error.
 pub(crate) async fn accept(
     listener: std::net::TcpListener,
     connections: &Arc<Connections>,
@@ -88,7 +88,7 @@ pub(crate) async fn accept(
     }
 }
 
-/// Whether the error is of one connection, which was gone before it was accepted.
+/// Whether the error concerns one connection only, which was closed before it was accepted.
 fn is_of_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(
@@ -97,7 +97,7 @@ fn is_of_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Connections that may wait to be accepted.
+/// The length of the queue of connections that are not accepted yet.
 const BACKLOG: i32 = 1024;
 
 /// Listens at `address`.
@@ -109,7 +109,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(socket.into())
 }
 
-/// The connections that there are descriptors for.
+/// The number of connections for which there are file descriptors.
 pub(crate) fn connections() -> usize {
     let accepted = Descriptors::of_process().accepted;
     accepted.saturating_sub(BEYOND_MAX).max(accepted / 2)
@@ -117,20 +117,20 @@ pub(crate) fn connections() -> usize {
 
 // State of a connection on the worker that serves it.
 
-/// How long the head of a request may take from its first byte to its last.
+/// The time in which the head of a request must arrive, from its first byte to its last.
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// One connection.
+/// One connection, as the worker that serves it sees it.
 #[derive(Debug)]
 pub(crate) struct Connection {
     tracked: TrackedConnection,
     /// The client's address.
     pub(crate) peer: SocketAddr,
-    /// The certificate that the client sent. What it is worth is judged for each request.
+    /// The client certificate of the handshake. It is verified for each request.
     pub(crate) certificate: Option<PeerCertificate>,
-    /// How long a head may take.
+    /// The time in which the head of a request must arrive.
     head: Duration,
-    /// Requests that are being answered.
+    /// The number of requests that are being answered.
     answering: Cell<usize>,
 }
 
@@ -157,38 +157,39 @@ impl Connection {
         })
     }
 
-    /// The client is a caller of `cluster`: the connection no longer counts for the limits
-    /// of unauthenticated ones.
+    /// Marks the client as a caller of `cluster`: the connection no longer counts towards the
+    /// limits of unauthenticated connections.
     pub(crate) fn prove(&self, cluster: &Arc<str>) {
         self.tracked.prove(cluster);
     }
 
-    /// Whether its client is authenticated.
+    /// Whether the client is authenticated.
     pub(crate) fn is_proven(&self) -> bool {
         self.tracked.status().is_proven()
     }
 
-    /// How far the connection's end has come.
+    /// The stage of the connection.
     pub(crate) fn stage(&self) -> ConnectionStage {
         self.tracked.status().stage()
     }
 
-    /// Bytes of a head have arrived, and more must follow.
+    /// Starts the deadline for the rest of a head, of which the first bytes have arrived.
     pub(crate) fn head_began(&self) {
         self.tracked.expect(self.head);
     }
 
-    /// The head is there.
+    /// Clears the deadline of the head, which is complete.
     pub(crate) fn head_ended(&self) {
         self.tracked.reached();
     }
 
-    /// The client is not reading what was written: the connection is closed unless it reads some `within` this time.
+    /// The client is not reading the response: closes the connection unless it reads some of it
+    /// `within` this time.
     pub(crate) fn start_read_deadline(&self, within: Duration) {
         self.tracked.expect_reader(within);
     }
 
-    /// The client read some of what was written.
+    /// Clears that deadline, because the client has read some of the response.
     pub(crate) fn clear_read_deadline(&self) {
         self.tracked.status.clear_read_deadline();
     }
@@ -198,7 +199,7 @@ impl Connection {
         self.answering.get() > 0
     }
 
-    /// A request is being answered from now on.
+    /// Counts a request as being answered until the returned value is dropped.
     pub(crate) fn answer(self: &Rc<Self>) -> AnsweringRequest {
         self.answering.set(self.answering.get() + 1);
         AnsweringRequest(Rc::clone(self))
@@ -213,7 +214,7 @@ impl Drop for AnsweringRequest {
     }
 }
 
-/// The connection of somebody who has proven nothing.
+/// An unauthenticated connection.
 #[cfg(test)]
 pub(crate) fn stranger() -> Rc<Connection> {
     use crate::config::ConnectionLimits;
@@ -228,16 +229,16 @@ pub(crate) fn stranger() -> Rc<Connection> {
     Connection::new(tracked, peer, None, Duration::from_secs(3600))
 }
 
-/// How long a TLS handshake may take.
+/// The time in which a TLS handshake must complete.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time from one sweep to the next: deadlines are late by no more than this.
+/// The interval between two sweeps, which bounds how late a deadline takes effect.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long accepting waits for connections that were closed to go.
+/// How long accepting waits for closed connections to release their descriptors.
 const MAX_CLOSE_WAIT: Duration = Duration::from_millis(100);
 
-/// How many descriptors connections may take beyond `max`: those on their way out.
+/// The descriptors that connections may take beyond `max`, for connections that are closing.
 pub(crate) const BEYOND_MAX: usize = table::MAX_CLOSING;
 
 /// The connections of one listener.
@@ -245,15 +246,15 @@ pub(crate) const BEYOND_MAX: usize = table::MAX_CLOSING;
 pub(crate) struct Connections {
     table: Mutex<ConnectionTable>,
     start: Instant,
-    /// The time of the last sweep, in milliseconds from the start.
+    /// The time of the last sweep, in milliseconds since `start`.
     now: AtomicU64,
-    /// A connection has gone.
+    /// Notified when a connection has been dropped.
     gone: Notify,
-    /// How many are in each state, if anybody wants to know.
+    /// The number of connections in each state, if it is exported.
     gauges: Option<[IntGauge; ConnectionState::COUNT]>,
 }
 
-/// A connection that counts until this is dropped.
+/// A connection that counts as open until this is dropped.
 #[derive(Debug)]
 pub(crate) struct TrackedConnection {
     connections: Arc<Connections>,
@@ -265,7 +266,7 @@ pub(crate) struct TrackedConnection {
 // === impl Connections ===
 
 impl Connections {
-    /// None yet; `gauges` follow how many there are.
+    /// An empty set of connections, whose numbers `gauges` follow.
     pub(crate) fn new(gauges: Option<[IntGauge; ConnectionState::COUNT]>) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::default(),
@@ -276,8 +277,8 @@ impl Connections {
         })
     }
 
-    /// A connection from `address` that was just accepted. Another may be
-    /// closed for it; `None` if there is no room for it.
+    /// Adds a connection from `address` that was just accepted, for which another may be closed.
+    /// Returns `None` if there is no room for it.
     pub(crate) fn add(
         self: &Arc<Self>,
         address: IpAddr,
@@ -294,12 +295,12 @@ impl Connections {
         })
     }
 
-    /// How many there are.
+    /// The number of connections.
     pub(crate) fn len(&self) -> usize {
         self.table().len()
     }
 
-    /// Waits until most of the connections that were closed are gone, but not for long.
+    /// Waits until most of the closing connections are gone, for [`MAX_CLOSE_WAIT`] at most.
     pub(crate) async fn wait_for_closing(&self) {
         let settled = async {
             while self.table().is_crowded() {
@@ -309,21 +310,21 @@ impl Connections {
         if !self.table().is_crowded() {
             return;
         }
-        // If they are not gone by then, newer ones are dropped.
+        // If they are still there after that, new connections are dropped.
         let _late = timeout(MAX_CLOSE_WAIT, settled).await;
     }
 
-    /// Closes the oldest without proof, so that descriptors become free.
+    /// Closes the oldest unproven connection, so that a descriptor becomes free.
     pub(crate) fn close_oldest(&self) -> bool {
         self.table().close_oldest()
     }
 
-    /// Has every connection, those to come too, go on to `stage`.
+    /// Advances every connection to `stage`, including those that are accepted later.
     pub(crate) fn advance(&self, stage: ConnectionStage) {
         self.table().advance(stage);
     }
 
-    /// Closes what takes too long, for ever.
+    /// Sweeps forever, closing connections whose deadline has passed.
     pub(crate) async fn watch(&self) {
         let mut sweeps = tokio::time::interval(SWEEP_INTERVAL);
         loop {
@@ -349,17 +350,18 @@ impl Connections {
 // === impl TrackedConnection ===
 
 impl TrackedConnection {
-    /// What its task follows.
+    /// The status that the task of the connection follows.
     pub(crate) const fn status(&self) -> &Arc<ConnectionStatus> {
         &self.status
     }
 
-    /// The client has sent something: others make way first.
+    /// Records that the client has sent data: connections without any are closed first.
     pub(crate) fn has_sent(&self) {
         self.connections.table().has_sent(self.number);
     }
 
-    /// The handshake is complete; `proven`: with a certificate of the client CA.
+    /// Records that the handshake is complete, and with `proven` that the client has a certificate
+    /// of the client CA.
     pub(crate) fn handshake_done(&self, proven: bool) {
         self.status.reached();
         self.enter(ConnectionState::Unauthenticated);
@@ -369,28 +371,28 @@ impl TrackedConnection {
         }
     }
 
-    /// The client is a caller of `cluster`.
+    /// Records that the client is a caller of `cluster`.
     pub(crate) fn prove(&self, cluster: &Arc<str>) {
-        // Nearly every request is not the first of its connection.
+        // This is a no-op for every request but the first of a connection, so check without a lock.
         if !self.status.is_at_least(PeerStanding::Caller) && self.status.prove(PeerStanding::Caller) {
             self.connections.table().prove(self.number, Some(cluster));
             self.enter(ConnectionState::Authenticated);
         }
     }
 
-    /// A head began to arrive: it must be there `within`.
+    /// Starts the deadline of a head, of which the first bytes have arrived.
     pub(crate) fn expect(&self, within: Duration) {
         let now = self.connections.now.load(Ordering::Relaxed);
         self.status
             .expect(now.saturating_add(milliseconds(within + SWEEP_INTERVAL)));
     }
 
-    /// The head is there.
+    /// Clears the deadline of the head or handshake, which is complete.
     pub(crate) fn reached(&self) {
         self.status.reached();
     }
 
-    /// What is written must be read `within` this time.
+    /// Starts the deadline by which the client must have read some of the response.
     pub(crate) fn expect_reader(&self, within: Duration) {
         let now = self.connections.now.load(Ordering::Relaxed);
         self.status

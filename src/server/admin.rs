@@ -1,22 +1,22 @@
-//! The admin listener: probes and metrics, plain HTTP.
+//! The admin listener: probes and metrics over plain HTTP.
 //!
-//! | path | answers |
+//! | path | response |
 //! |---|---|
-//! | `/livez` | 200 as long as the process answers |
-//! | `/readyz`, `/healthz` | 200 when reviews are answered; 503 while starting and draining |
+//! | `/livez` | 200 as long as the process responds |
+//! | `/readyz`, `/healthz` | 200 while reviews are served; 503 while starting and draining |
 //! | `/metrics` | Prometheus' text format |
 //!
-//! With `?verbose` a probe lists its checks, as in kube-apiserver, which files are in
-//! force, and the state of the watched clusters; names of objects are shown only on
-//! loopback. A failed reload does not make the gateway unready, because the last good
-//! files are in force.
+//! With `?verbose` a probe lists its checks as kube-apiserver does, the revision and the files in
+//! force, and the state of the watched clusters. Names of objects are shown to loopback clients
+//! only. A failed reload does not make the gateway unready, because the last good files are in
+//! force.
 //!
-//! A cluster whose objects are not known makes the gateway unready, but only for a while:
-//! if the API server reaches the gateway only when it is ready, it could never be
+//! A cluster whose objects are not known yet makes the gateway unready, but only for a limited
+//! time: an API server that reaches the gateway only while it is ready could otherwise never be
 //! watched.
 //!
-//! The listener has a thread and a connection limit of its own, so that probes are answered whatever
-//! happens on the other listener.
+//! The listener has a thread and a connection limit of its own, so that probes are answered even if
+//! the listener for reviews is overloaded.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -47,7 +47,7 @@ use portcullis_policy::authorization::AccessRequestState;
 use portcullis_policy::field::{Faults, Severity};
 use portcullis_policy::model::Time;
 
-/// How long a cluster of which nothing is known keeps the gateway unready.
+/// How long a cluster without known objects keeps the gateway unready.
 const MAX_CLUSTER_WAIT: Duration = Duration::from_secs(30);
 
 /// The routes of the admin listener.
@@ -94,7 +94,7 @@ async fn metrics(shared: Data<GatewayState>) -> HttpResponse {
     }
 }
 
-/// What became of each AccessRequest so far.
+/// The current state of each AccessRequest.
 fn access_request_states(snapshot: &Snapshot) -> impl Iterator<Item = AccessRequestState> {
     let now = Time::from(SystemTime::now());
     let sets = snapshot.policies.clusters.values();
@@ -136,13 +136,13 @@ async fn readyz(request: HttpRequest, shared: Data<GatewayState>) -> HttpRespons
     answer(&request, "readyz", checks, &detail)
 }
 
-/// Why the gateway is not ready for its clusters, where it is not, `elapsed` after its start.
+/// Why the clusters keep the gateway unready, `elapsed` after its start; `None` if they do not.
 fn not_synced(clusters: &[SourceStatus], elapsed: Duration) -> Option<&'static str> {
     let unknown = clusters.iter().any(|status| status.origin == Origin::Nowhere);
     (unknown && elapsed < MAX_CLUSTER_WAIT).then_some("the objects of a cluster are not known yet")
 }
 
-/// How it stands with one cluster and, `named`, what is wrong with its objects.
+/// Describes the state of one cluster, and the faults of its objects if `named`.
 fn describe(status: &SourceStatus, named: bool) -> String {
     let SourceStatus {
         cluster,
@@ -173,7 +173,8 @@ fn describe(status: &SourceStatus, named: bool) -> String {
     text
 }
 
-/// What is known of the registrations of `cluster` and, `named`, why some do not count.
+/// Describes the webhook configurations of `cluster` that are known and, if `named`, why some do
+/// not count.
 fn describe_registrations(cluster: &str, known: &ClusterRegistrations, named: bool) -> String {
     let known = match known {
         ClusterRegistrations::Known(known) => known,
@@ -197,7 +198,7 @@ fn describe_registrations(cluster: &str, known: &ClusterRegistrations, named: bo
     text
 }
 
-/// How many objects are not taken, and what that means.
+/// Describes how many objects are left out, and the consequence.
 fn describe_left_out(counts: LeftOutCounts) -> String {
     let LeftOutCounts {
         rbac,
@@ -227,8 +228,8 @@ fn describe_left_out(counts: LeftOutCounts) -> String {
     told.map(|(count, what)| format!("  {count} {what}\n")).collect()
 }
 
-/// What is in force, what the last reload changed, and whether newer files were refused. Objects
-/// are `named` in answers to this machine alone.
+/// Describes what is in force, what the last reload changed, and whether newer files were rejected.
+/// Objects are `named` for loopback clients only.
 fn in_force(shared: &GatewayState, named: bool) -> String {
     let mut text = format!("revision {} is in force\n", shared.state.current().revision);
     if let Some(change) = shared.state.last_change() {
@@ -268,7 +269,7 @@ fn in_force(shared: &GatewayState, named: bool) -> String {
     text
 }
 
-/// Whose own files are not in force as they are and, `named`, what is wrong with them.
+/// Describes the clusters whose files are held back and, if `named`, their faults.
 fn describe_held_back(held_back: &HeldBack, named: bool) -> String {
     let mut text = String::new();
     for (cluster, faults) in held_back {
@@ -283,7 +284,7 @@ fn describe_held_back(held_back: &HeldBack, named: bool) -> String {
     text
 }
 
-/// How many objects `reload.refuse` holds back and, `named`, which, and why.
+/// Describes how many objects `reload.refuse` holds back and, if `named`, which ones and why.
 fn describe_held_objects(refused: &Faults, named: bool) -> String {
     let mut text = match refused.len() {
         0 => return String::new(),
@@ -318,18 +319,18 @@ fn describe_change(change: &Change, named: bool) -> String {
     text
 }
 
-/// Whether who asks is on this machine.
+/// Whether the client is on this machine.
 fn is_local(peer: Option<SocketAddr>) -> bool {
     peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback())
 }
 
-/// One thing that a probe looks at.
+/// One check of a probe.
 struct ProbeCheck {
     name: &'static str,
     fault: Option<&'static str>,
 }
 
-/// The process answers.
+/// Passes whenever the process responds.
 const PING: ProbeCheck = ProbeCheck {
     name: "ping",
     fault: None,
@@ -368,18 +369,19 @@ fn answer(request: &HttpRequest, probe: &str, checks: &[ProbeCheck], detail: &st
     response.body(text)
 }
 
-/// Connections at once: at most so many, the oldest makes way for another.
+/// The connection limits of this listener; the oldest connection is closed for a new one.
 const LIMITS: ConnectionLimits = ConnectionLimits {
     max: 64,
     per_address: 64,
-    // Nobody proves anything here.
+    // No client authenticates here.
     authentication_timeout: Duration::MAX,
 };
 
-/// How long a head may take.
+/// The time in which the head of a request must arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts it on `listener`; the receiver gets nothing, and that only if it ends by itself.
+/// Starts the admin listener on a thread of its own. The receiver completes only if the listener
+/// ends unexpectedly.
 pub(crate) fn start(
     shared: &Data<GatewayState>,
     listener: TcpListener,
@@ -423,7 +425,7 @@ async fn serve(shared: Data<GatewayState>, listener: TcpListener) {
             connection.head_began();
             let stream = http1::Stream::new(stream, connection);
             let serving = async {
-                // An error is of this connection and nobody else's.
+                // An error concerns this connection only.
                 let _ended = http1.call((stream, Some(peer))).await;
             };
             status.run(serving).await;

@@ -8,12 +8,12 @@
 //!                     └── their replies ── webhooks
 //! ```
 //!
-//! Workers also answer authorization requests, so no review may occupy them for long. A
-//! run has no side effects, so it can be stopped and started again; only a run that
-//! finishes is counted and logged. If webhooks have to be called, the review continues as
-//! a [`Job`], which owns its text. Its steps run on pool threads, and it holds no thread while it
-//! waits. It is one future of the connection: when the client disconnects it is dropped together with
-//! its calls, and a running step notices. The review keeps its permit until its last step has ended.
+//! Workers also answer authorization requests, so no review may occupy one for long. A run has no
+//! side effects, so it can be stopped and restarted; only a run that finishes is counted and
+//! logged. If webhooks have to be called, the review continues as a [`Job`], which owns its body.
+//! The steps of a job run on pool threads, and it holds no thread while it waits. A job is one
+//! future of the connection: when the client disconnects, it is dropped together with its calls,
+//! and a running step stops. The review keeps its permit until its last step has ended.
 
 mod calls;
 mod run;
@@ -46,10 +46,10 @@ use portcullis_policy::manifest::needs_validation;
 use portcullis_policy::model::{Attributes, Deadline, Decision};
 use run::{AdmissionResult, JobStep, PendingAdmission, ROLE_POLL_INTERVAL, StepLimits};
 
-/// What stands in every review of one of the gateway's own kinds.
+/// Finds the API group that every review of one of the gateway's own kinds contains.
 static OWN_KINDS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("portcullis.dev"));
 
-/// The reply to the review in the body.
+/// Returns the reply to the review in the body.
 pub(crate) async fn answer(
     shared: &Data<GatewayState>,
     received: ReviewRequest,
@@ -102,20 +102,21 @@ pub(crate) async fn answer(
 // === impl PendingAdmission ===
 
 impl PendingAdmission {
-    /// Whether a worker does not even try. What expressions of the gateway's own kinds cost
-    /// to compile is not bounded by the time of a trial.
+    /// Whether the review goes to the pool without an attempt on the worker. The time slice of a
+    /// worker does not bound the compilation of the expressions in the gateway's own kinds.
     fn needs_pool(&self) -> bool {
         let body = &self.received.body;
         body.len() > MAX_WORKER_BYTES || OWN_KINDS.find(body).is_some()
     }
 }
 
-/// How far from its beginning the user of a review is looked for.
+/// The bytes at the beginning of a review in which its user is searched.
 const MAX_BYTES_BEFORE_USER: usize = 16 << 10;
 
-/// The user of a review that is not read yet, whose turn it is: empty where it is not found. API
-/// servers write it before the object, and no text before it can have these quotation marks. Where
-/// somebody else writes a review otherwise, only the order of turns is another.
+/// The user of a review that is not decoded yet, for the fair order of the pool; empty if it is not
+/// found. API servers write `userInfo` before the object, and a string before it cannot contain
+/// these unescaped quotation marks. A client that writes a review differently affects only the
+/// order in which jobs run.
 fn unread_user(body: &[u8]) -> &str {
     const BEFORE: &[u8] = br#""userInfo":{"username":""#;
     let beginning = body.get(..MAX_BYTES_BEFORE_USER).unwrap_or(body);
@@ -125,14 +126,14 @@ fn unread_user(body: &[u8]) -> &str {
         .unwrap_or_default()
 }
 
-/// From this length on, reading alone takes longer than a small job may.
+/// The length from which decoding alone takes longer than a small job may.
 const LARGE_BYTES: usize = 4 << 20;
 
-/// A review that goes on.
+/// A review that is continued on the pool.
 pub(crate) struct Job {
     pub(crate) pending: PendingAdmission,
     pub(crate) review: Arc<OwnedAdmissionReview>,
-    /// That of the index of the review.
+    /// The memory reserved for the index of the review.
     memory: OnceLock<TakenMemory>,
 }
 
@@ -147,14 +148,15 @@ impl Job {
         })
     }
 
-    /// Takes the memory of the review, which it keeps to the end. Where there is none, the
-    /// review is refused: a cluster that takes all of it must not have the API server ignore the policy.
+    /// Reserves memory for the decoded review until it ends. If there is not enough, the review is
+    /// denied: an error status would let the API server apply the `failurePolicy`, so a cluster
+    /// that fills the memory could have the policies ignored.
     pub(crate) fn reserve_memory(&self, shared: &GatewayState) -> Result<(), JobStep> {
         let review = self.review.review();
         let memory = self.pending.memory_of(&review.request.user.name);
         match memory.take(self.review.memory() - self.review.bytes()) {
             Some(taken) => {
-                // It is taken once.
+                // It is set only once.
                 let _ = self.memory.set(taken);
                 Ok(())
             }
@@ -168,7 +170,8 @@ impl Job {
         }
     }
 
-    /// Reads the review and decides until calls to webhooks or a thread for long work are needed.
+    /// Decodes the review and evaluates it until webhooks have to be called or a thread for long
+    /// work is needed.
     pub(crate) async fn begin(
         shared: &Data<GatewayState>,
         mut pending: PendingAdmission,
@@ -182,7 +185,8 @@ impl Job {
             JobClass::Small
         };
         let work = move |is_over: &dyn Fn() -> bool| {
-            // Whose memory it is can be told once it is read.
+            // The memory is charged to the review's user later, because the user is known only
+            // after decoding.
             let bytes = Document::most_bytes(&pending.received.body) - pending.received.body.len();
             let unread = pending
                 .received
@@ -194,7 +198,8 @@ impl Job {
             drop(unread);
             let step = match job.reserve_memory(&of_step) {
                 Err(refused) => Some(refused),
-                // On a thread for large ones, it is judged once it is known whose it is.
+                // On a thread for large jobs, the first step runs below, as a job of the user who
+                // is known by then.
                 Ok(()) if size == JobClass::Large => None,
                 Ok(()) => job.step(&of_step, Chain::new(phase), Vec::new(), size.step_end(is_over)),
             };
@@ -208,7 +213,8 @@ impl Job {
         Ok((job, step))
     }
 
-    /// The same on a thread for long work, once a worker's time slice was too short.
+    /// Restarts the review on a thread for long work, after the time slice of a worker was too
+    /// short.
     pub(crate) async fn restart_in_pool(
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
@@ -217,7 +223,7 @@ impl Job {
             .await
     }
 
-    /// Goes on to the end; the reply.
+    /// Continues the review to its end, and returns the reply.
     pub(crate) async fn finish(
         self: Arc<Self>,
         shared: &Data<GatewayState>,
@@ -228,7 +234,7 @@ impl Job {
                 JobStep::Asks(asking) => step = self.call_webhooks(shared, *asking).await?,
                 JobStep::AsksAuthorizers(missing) => {
                     let is_allowed = self.is_allowed_by_authorizers(shared, missing).await?;
-                    // They are asked once.
+                    // They are consulted only once.
                     let _ = self.pending.allowed_elsewhere.set(is_allowed);
                     step = self
                         .restart_step(shared, Chain::new(self.pending.phase), Vec::new())
@@ -257,7 +263,7 @@ impl Job {
         }
     }
 
-    /// Whether other authorizers allow each review of one of `missing`.
+    /// Whether other authorizers allow every review of at least one of `missing`.
     async fn is_allowed_by_authorizers(
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
@@ -278,7 +284,7 @@ impl Job {
         Ok(false)
     }
 
-    /// What other authorizers decide.
+    /// Returns the decision of the other authorizers.
     async fn consult(
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
@@ -310,7 +316,7 @@ impl Job {
         Ok(end.authorization.decision)
     }
 
-    /// Asks all webhooks, and makes of their replies what it can.
+    /// Calls all webhooks and continues the run with their replies.
     async fn call_webhooks(
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
@@ -334,7 +340,7 @@ impl Job {
         self.resume(shared, chain, returned).await
     }
 
-    /// Takes what came back.
+    /// Continues the run with the results of the calls.
     async fn resume(
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
@@ -368,7 +374,7 @@ impl Job {
         }
     }
 
-    /// The step that took too long for a small one, from its beginning.
+    /// Runs a step from its beginning that took too long as a small job.
     async fn restart_step(
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
@@ -387,7 +393,7 @@ impl Job {
         step.ok_or(Rejection::ReviewDeadlineExceeded)
     }
 
-    /// Runs `work` on a thread, until the deadline at the latest.
+    /// Runs `work` on a pool thread, until the deadline at the latest.
     async fn run<T: Send + 'static>(
         &self,
         shared: &GatewayState,
@@ -402,7 +408,7 @@ impl Job {
             .await
     }
 
-    /// The next step of the run, unless it is over before.
+    /// Runs the next step; `None` if its limits end it before.
     fn step(
         &self,
         shared: &GatewayState,
@@ -414,15 +420,15 @@ impl Job {
         self.pending.advance(shared, review, chain, answers, end)
     }
 
-    /// More of the questions, and the calls that are left.
+    /// Encodes the next requests to webhooks, and returns them with the calls that remain.
     fn questions(&self, mut left: VecDeque<Call>) -> (Vec<CallQuestion>, VecDeque<Call>) {
         let request = &self.review.review().request;
         let questions = questions(&mut left, request, &self.pending.received.permit);
         (questions, left)
     }
 
-    /// Puts questions for `user`, all at once; what came back, in their order. Each reply is
-    /// verified when it comes, so that no more is kept of it than what it says.
+    /// Sends requests to webhooks concurrently on behalf of `user`, and returns the results in the
+    /// same order. Each reply is verified on arrival, so that only its contents are kept.
     async fn send(
         &self,
         shared: &GatewayState,
@@ -458,8 +464,9 @@ impl Job {
             memory: Arc::new(self.pending.memory_of(user).clone()),
         };
         let mut returned = question.send(upstreams, terms).await;
-        // Cut by the caller's time, the webhook has not failed: no failurePolicy may
-        // let pass what it would have refused, had the gateway been less busy.
+        // A call cut short by the caller's deadline is not a failure of the webhook: its
+        // failurePolicy must not admit what it would have rejected if the gateway had been less
+        // busy.
         if returned.result.is_err() && Instant::now() >= end {
             returned.result = Err(CallFailure::RequestExpired);
         }

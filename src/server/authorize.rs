@@ -6,8 +6,8 @@
 //!                └──────────────── decided ─────────────────────────────▶ answered ◀─────┘
 //! ```
 //!
-//! A worker tries for a moment. Where conditions take longer, a thread of the pool decides from
-//! the beginning; conditions that have no result in time for the caller fail.
+//! A worker tries to decide within a short time slice. If conditions take longer, a thread of the
+//! pool decides from the beginning. Conditions without a result by the caller's deadline fail.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -34,68 +34,70 @@ use portcullis_policy::authorization::authorizer::{Consultation, NamedOpinion};
 use portcullis_policy::authorization::{Authorization, NearMisses, PolicySet, SubjectAccessReviewVersion};
 use portcullis_policy::model::{Attributes, Cause, Deadline, Decision};
 
-/// The reason given to users of `neverDeny` and to the gateway itself while their cluster is not synced.
+/// The reason given to `neverDeny` users and to the gateway itself while their cluster is not
+/// synced.
 const CLUSTER_NOT_KNOWN: &str = "the objects of the cluster are not known yet";
 
 /// An attempt to decide a review.
 #[derive(Clone, Copy)]
 struct DecisionAttempt<'a> {
-    /// Whether its time is over, if it began at the given time.
+    /// Whether the time of an attempt that started at the given time is over.
     is_over: &'a dyn Fn(Instant) -> bool,
-    /// Whether it is made again if it needs more than its allowance of memory.
+    /// Whether the review is attempted again if it needs more than its memory allowance.
     is_first: bool,
-    /// Whether its result is discarded once its time is over: otherwise conditions without a result count as
-    /// failed.
+    /// Whether the result is discarded once the time is over. Otherwise conditions without a result
+    /// count as failed.
     is_in_vain: &'a dyn Fn() -> bool,
-    /// How many results of policies an earlier attempt has counted already.
+    /// The number of policy results that an earlier attempt has counted.
     counted: usize,
 }
 
-/// How far a review came without waiting for anybody.
+/// How far a review was processed without waiting for other authorizers.
 enum AuthorizeStep {
-    /// To its reply.
+    /// The reply is encoded.
     Answered(Bytes),
-    /// To other authorizers.
+    /// Other authorizers have to be called.
     Consult(PendingConsultation),
-    /// To the end of the attempt.
+    /// The attempt was stopped.
     Interrupted(InterruptedAttempt),
 }
 
-/// What is known after an attempt that was in vain.
+/// What an attempt that was stopped leaves to the next one.
 #[derive(Default)]
 struct InterruptedAttempt {
-    /// How many results of policies were counted.
+    /// The number of policy results that were counted.
     counted: usize,
-    /// Whose question it is; empty while it is not known.
+    /// The user of the review; empty if it was not decoded yet.
     user: String,
 }
 
-/// A review about which other authorizers must be asked.
+/// A review for which other authorizers have to be called.
 struct PendingConsultation {
     version: SubjectAccessReviewVersion,
     pending: Box<PendingQuestion>,
     since: Instant,
 }
 
-/// What a review came to.
+/// The decision about a review.
 struct AuthorizationResult<'r> {
     version: SubjectAccessReviewVersion,
     attributes: &'r Attributes<'r>,
     authorization: &'r Authorization<'r>,
-    /// What went wrong on the way; empty if nothing did.
+    /// The evaluation error; empty if there is none.
     error: &'r str,
-    /// What other authorizers said, where that is recorded.
+    /// The decisions of other authorizers, if reviews are recorded.
     opinions: Vec<NamedOpinion>,
     took: Duration,
 }
 
-/// The reply to the review in the body, unless others must be asked. A small review is tried on
-/// the worker; what is large or takes long must not hold up the others of its worker.
+/// Returns the reply to the review in the body, after calling other authorizers if necessary. A
+/// small review is tried on the worker; a large or slow one runs in the pool, so that it does not
+/// delay the worker's other requests.
 pub(crate) async fn answer(shared: &Data<GatewayState>, received: ReviewRequest) -> Result<Bytes, Rejection> {
     let before = if received.body.len() <= MAX_WORKER_BYTES {
         match attempt_here(shared, &received)? {
             AuthorizeStep::Answered(reply) => return Ok(reply),
-            // Boxed, as below: most reviews need no room for it.
+            // Boxed, as below, to keep this future small: most reviews do not get here.
             AuthorizeStep::Consult(pending) => {
                 return Box::pin(pending.call_authorizers(shared, &received)).await;
             }
@@ -117,7 +119,7 @@ fn attempt_here(shared: &GatewayState, received: &ReviewRequest) -> Result<Autho
     decide(shared, received, attempt)
 }
 
-/// The same on threads for it: once more for a short while, then until the caller's deadline.
+/// Decides in the pool: first within a short time, then until the caller's deadline.
 async fn answer_in_pool(
     shared: &Data<GatewayState>,
     received: Arc<ReviewRequest>,
@@ -135,7 +137,8 @@ async fn answer_in_pool(
     Err(Rejection::ReviewDeadlineExceeded)
 }
 
-/// One that finds no thread in time for the caller is made here: what takes long has failed.
+/// Runs an attempt in the pool. If no thread is free before the caller's deadline, it runs on the
+/// worker, and conditions that take long fail.
 async fn attempt_in_pool(
     shared: &Data<GatewayState>,
     received: &Arc<ReviewRequest>,
@@ -148,7 +151,7 @@ async fn attempt_in_pool(
     let (of_job, asked, begins) = (shared.clone(), Arc::clone(received), Arc::clone(&has_begun));
     let work = move |is_over: &dyn Fn() -> bool| {
         begins.store(true, Ordering::Relaxed);
-        // What nobody waits for any more is always in vain.
+        // The result is discarded if the caller no longer waits for it.
         let attempt = DecisionAttempt {
             is_over: &|_| is_over() || Instant::now() >= end,
             is_first: size == JobClass::Small,
@@ -178,7 +181,7 @@ async fn attempt_in_pool(
     }
 }
 
-/// Decides what can be decided without others.
+/// Decides a review as far as possible without waiting for other authorizers.
 fn decide(
     shared: &GatewayState,
     received: &ReviewRequest,
@@ -260,7 +263,7 @@ fn decide(
 // === impl PendingConsultation ===
 
 impl PendingConsultation {
-    /// Asks, and replies within the caller's deadline.
+    /// Calls the authorizers, and returns the reply by the caller's deadline.
     async fn call_authorizers(
         self,
         shared: &GatewayState,
@@ -289,7 +292,7 @@ impl PendingConsultation {
 // === impl AuthorizationResult ===
 
 impl AuthorizationResult<'_> {
-    /// Counts, logs and records it; the reply.
+    /// Counts, logs and records the decision, and returns the reply.
     fn conclude(mut self, shared: &GatewayState, received: &ReviewRequest) -> Bytes {
         shared
             .metrics
@@ -372,7 +375,7 @@ impl AuthorizationResult<'_> {
         recorder.record(&record, &received.snapshot);
     }
 
-    /// Why nothing decided: neither own policies nor anybody else.
+    /// Why neither the own policies nor other authorizers decided.
     fn why_not(&self, unmatched: &NearMisses) -> String {
         let mut why_not = unmatched.to_string();
         if !self.authorization.reason.is_empty() {
@@ -384,7 +387,8 @@ impl AuthorizationResult<'_> {
     }
 }
 
-/// The reply's bytes: written where the last one was, then copied once, to size.
+/// The encoded reply: it is written to a reused buffer, and copied once to an allocation of its
+/// exact size.
 fn encoded(reply: &SubjectAccessReviewReply<'_>) -> Bytes {
     thread_local! {
         static REPLY: Cell<String> = const { Cell::new(String::new()) };

@@ -1,4 +1,4 @@
-//! The console's listener: a page for people, apart from reviews and probes.
+//! The listener of the console, which serves people, separate from reviews and probes.
 //!
 //! ```text
 //! accept ─▶ TLS, where configured ─▶ HTTP/1.1 ─▶ guard: Host, method, origin, caller
@@ -6,9 +6,9 @@
 //!                                                  └─▶ views, on threads of their own
 //! ```
 //!
-//! It has a connection limit and a thread of its own, and two threads for views, of which one at a time
-//! makes a view that may take long: no request to the console delays a review or a probe.
-//! `console` makes the pages; here is who may see them, and how they are sent.
+//! It has a connection limit and a thread of its own, and two threads for views, one of which
+//! renders costly views one at a time: no request to the console delays a review or a probe.
+//! [`crate::console`] renders the pages; this module decides who may see them, and sends them.
 
 mod answer;
 mod guard;
@@ -45,30 +45,31 @@ use answer::{ConsoleService, CostlyViews, UnreadAnswers, UsualViews, answer};
 use guard::ConsoleGuard;
 use live::LiveStreams;
 
-/// Threads that make views: one for those that may take long, one for the others.
+/// The threads that render views: one for costly views, one for the others.
 const VIEW_THREADS: usize = 2;
 
-/// Connections at once: the oldest makes way for another. A browser keeps up to six open.
+/// The most connections. The oldest is closed for a new one. A browser keeps up to six open.
 const MAX_CONNECTIONS: usize = 256;
 
-/// On loopback nobody proves anything.
+/// The limits on loopback, where clients do not authenticate.
 const PLAIN_LIMITS: ConnectionLimits = ConnectionLimits {
     max: MAX_CONNECTIONS,
     per_address: MAX_CONNECTIONS,
     authentication_timeout: Duration::MAX,
 };
 
-/// Over TLS, who has shown no credentials stays as briefly as with reviews.
+/// The limits over TLS, where unauthenticated connections are closed as early as on the listener
+/// for reviews.
 const TLS_LIMITS: ConnectionLimits = ConnectionLimits {
     max: MAX_CONNECTIONS,
     per_address: 64,
     authentication_timeout: Duration::from_secs(10),
 };
 
-/// How long a head may take.
+/// The time in which the head of a request must arrive.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Starts the console on `listener`. Should it end by itself, reviews are answered all the same.
+/// Starts the console on `listener`. If it ends unexpectedly, reviews are still answered.
 pub(crate) fn start(shared: &Data<GatewayState>, listener: TcpListener) -> io::Result<Arbiter> {
     let tls = acceptor(shared)?;
     let arbiter = Arbiter::try_with_tokio_rt(|| {
@@ -84,8 +85,8 @@ pub(crate) fn start(shared: &Data<GatewayState>, listener: TcpListener) -> io::R
     Ok(arbiter)
 }
 
-/// What handshakes begin with, where the console has TLS. A configuration that no longer has it
-/// takes effect at the next start: until then the last certificate serves.
+/// The TLS context for handshakes, if the console has TLS. If a reload removes TLS from the
+/// configuration, this takes effect at the next start; until then the last certificate is used.
 fn acceptor(shared: &Data<GatewayState>) -> io::Result<Option<SslContext>> {
     let Some(at_start) = shared.state.current().console_tls.clone() else {
         return Ok(None);
@@ -100,7 +101,8 @@ fn acceptor(shared: &Data<GatewayState>) -> io::Result<Option<SslContext>> {
 }
 
 async fn serve(shared: Data<GatewayState>, listener: TcpListener, tls: Option<SslContext>) {
-    // What others reach without proof must not be shown: the address decides, not the configuration.
+    // Without authentication, only loopback may be served: check the actual address, not the
+    // configured one.
     let is_loopback = listener
         .local_addr()
         .is_ok_and(|address| address.ip().to_canonical().is_loopback());
@@ -134,7 +136,7 @@ async fn serve(shared: Data<GatewayState>, listener: TcpListener, tls: Option<Ss
     }
 }
 
-/// Serves connections, each of which `open` makes a stream of, until they cannot be accepted.
+/// Serves connections, which `open` turns into streams, until accepting them fails.
 async fn run<IO, O, F>(
     service: ConsoleService,
     listener: TcpListener,
@@ -167,7 +169,7 @@ where
             accepted.tracked.handshake_done(false);
             let connection = Connection::new(accepted.tracked, accepted.peer, certificate, HEAD_TIMEOUT);
             connection.head_began();
-            // An error is of this connection and nobody else's.
+            // An error concerns this connection only.
             end(&*http1, http1::Stream::new(stream, connection), accepted.peer).await;
         };
         actix_rt::spawn(async move { status.run(serving).await });
@@ -180,10 +182,10 @@ where
     }
 }
 
-/// Takes samples of what is counted, for ever.
+/// Takes samples of the metrics, forever.
 async fn sample(shared: Data<GatewayState>, console: Arc<ConsoleState>) {
     let mut samples = tokio::time::interval(SAMPLE_INTERVAL);
-    // After a pause the samples that were missed are not made up for.
+    // Samples that were missed are not made up for.
     samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         samples.tick().await;

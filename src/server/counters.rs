@@ -13,39 +13,39 @@ use portcullis_policy::admission::{AdmissionSet, PolicyEvaluation};
 use portcullis_policy::authorization::{Observer, PolicySet};
 use portcullis_policy::model::{CauseKind, PolicyResult};
 
-/// The counters of the snapshot in force, made before it is, and of those before it
-/// by which requests are still judged.
+/// The counters of the snapshot in force, and of earlier ones that requests still use. They are
+/// created before their snapshot comes into force.
 pub(crate) struct CountersInForce {
     metrics: Arc<Metrics>,
     generations: ArcSwap<CounterGenerations>,
 }
 
-/// The newest first. Each is found by its snapshot, and kept as long as that may be.
+/// Counters by snapshot, the newest first. They are kept as long as their snapshot.
 #[derive(Default)]
 pub(crate) struct CounterGenerations(Vec<(Weak<Snapshot>, Arc<Counters>)>);
 
-/// The counters of the policies of one snapshot, by the address of the policies.
+/// The counters of the policies of one snapshot, by the address of their set.
 pub(crate) struct Counters {
     sets: HashMap<usize, Vec<PolicyCounters>>,
     admission: HashMap<usize, AdmissionCounters>,
 }
 
-/// The counters of what one cluster's admission is decided by, in the order of the policies.
+/// The counters of the admission policies of one cluster, in the order of the policies.
 struct AdmissionCounters {
     validating: Vec<PolicyCounters>,
     mutating: Vec<PolicyCounters>,
 }
 
-/// Counts what is decided by one set of policies.
+/// Counts the results of one authorization decision.
 pub(crate) struct CountingObserver<'c> {
-    /// `None`: nothing is counted.
+    /// `None` if nothing is counted.
     pub(crate) counters: Option<&'c Counters>,
     pub(crate) policies: &'c Arc<PolicySet>,
-    /// Whether what is decided now is in vain: it is decided again.
+    /// Whether the decision will be discarded and repeated.
     pub(crate) is_in_vain: &'c dyn Fn() -> bool,
-    /// How much was counted when the same was decided before.
+    /// The number of results still to skip, because an earlier attempt counted them.
     pub(crate) before: usize,
-    /// How much was counted, with that.
+    /// The number of results that were counted, by earlier attempts too.
     pub(crate) counted: usize,
 }
 
@@ -59,7 +59,7 @@ impl CountersInForce {
         }
     }
 
-    /// Counts for `snapshot`, which is about to come into force.
+    /// Creates the counters of `snapshot`, which is about to come into force.
     pub(crate) fn begin(&self, snapshot: &Arc<Snapshot>) {
         let counters = Arc::new(Counters::new(snapshot, &self.metrics));
         let before = self.generations.load();
@@ -88,7 +88,7 @@ impl CounterGenerations {
 // === impl Counters ===
 
 impl Counters {
-    /// Begins the series of `snapshot` and ends those of what it no longer has.
+    /// Creates the series of `snapshot`, and removes those of objects that it no longer has.
     fn new(snapshot: &Snapshot, metrics: &Metrics) -> Self {
         metrics.configuration(&snapshot.revision);
         metrics.certificates(snapshot.expiries.iter().map(|expiry| {
@@ -112,7 +112,7 @@ impl Counters {
         metrics.configured(configured_names(snapshot));
         authorizers.record_to(snapshot.upstreams.observe(metrics, authorizers.names()));
         let policies = &snapshot.policies;
-        // What clusters share is counted once.
+        // A set that several clusters share is counted once.
         let mut seen = HashSet::new();
         let sets: Vec<_> = [&policies.shared]
             .into_iter()
@@ -156,7 +156,7 @@ impl Counters {
         Self { sets, admission }
     }
 
-    /// Counts what the policy at `index` of `policies` came to.
+    /// Counts a result of the policy at `index` of `policies`.
     fn evaluated(&self, policies: &Arc<PolicySet>, index: usize, evaluation: PolicyResult) {
         let set = self.sets.get(&policies.policies_address());
         if let Some(counters) = set.and_then(|set| set.get(index)) {
@@ -164,7 +164,7 @@ impl Counters {
         }
     }
 
-    /// Counts what the conditions of the policy at `index` of `policies` cost.
+    /// Adds the CEL cost of the conditions of the policy at `index` of `policies`.
     fn spent(&self, policies: &Arc<PolicySet>, index: usize, cost: u64) {
         let set = self.sets.get(&policies.policies_address());
         if let Some(counters) = set.and_then(|set| set.get(index)) {
@@ -172,8 +172,8 @@ impl Counters {
         }
     }
 
-    /// Counts what a policy of admission, or of authorization where that depends on an object, came to,
-    /// and what that cost.
+    /// Counts the result and the CEL cost of an admission policy, or of an AuthorizationPolicy with
+    /// `objectConditions`.
     pub(crate) fn admission_evaluated(
         &self,
         access: &Arc<PolicySet>,
@@ -199,7 +199,8 @@ impl Counters {
 // === impl CountingObserver ===
 
 impl<'c> CountingObserver<'c> {
-    /// Where the next result is counted, unless it was before or will be.
+    /// The counters for the next result; `None` if an earlier attempt counted it or a later one
+    /// will.
     fn next(&mut self) -> Option<&'c Counters> {
         if (self.is_in_vain)() {
             return None;
@@ -227,13 +228,13 @@ impl Observer for CountingObserver<'_> {
     }
 }
 
-/// What the configuration and its files name: who writes those runs the gateway.
+/// The names in the configuration and its files, which the operator of the gateway writes.
 fn configured_names(snapshot: &Snapshot) -> HashSet<String> {
     let names = snapshot.policies_of_files().chain(snapshot.authorizers.names());
     names.map(str::to_owned).collect()
 }
 
-/// The policies of a set that can apply, by kind and place.
+/// The kind and name of each admission policy in the set, in the order of the counters.
 fn bound(policies: &AdmissionSet) -> impl Iterator<Item = (CauseKind, &str)> {
     let validating = policies.validating_policies();
     let mutating = policies.mutating_policies();

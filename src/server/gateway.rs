@@ -1,5 +1,5 @@
-//! State shared by all workers: the snapshot, limits, where decisions are written (decision log,
-//! console); and the lifecycle of a gateway: starting, serving, draining.
+//! State shared by all workers: the snapshot, the limits and the recorders of decisions; and the
+//! lifecycle of a gateway: starting, serving, draining.
 
 use std::io;
 use std::sync::Arc;
@@ -27,36 +27,36 @@ use crate::usage::UsageCounts;
 use portcullis_cel::MAX_EVALUATION_BYTES;
 use portcullis_policy::authorization::condition::RequestActivation;
 
-/// The parts that a gateway is made of.
+/// The parts from which a gateway is built.
 pub struct Gateway {
-    /// The files in force.
+    /// The state with the snapshot in force.
     pub state: Arc<ReloadState>,
-    /// What is counted.
+    /// The metrics of the gateway.
     pub metrics: Arc<Metrics>,
-    /// Where decisions are written, if anywhere.
+    /// The decision log, if lines are written to standard output or a file.
     pub decision_log: Option<DecisionLog>,
 }
 
-/// A gateway at work.
+/// The state of a running gateway.
 pub(crate) struct GatewayState {
     pub(crate) state: Arc<ReloadState>,
-    /// When it was made.
+    /// The time at which the gateway was created.
     pub(crate) start: Instant,
     pub(crate) metrics: Arc<Metrics>,
-    /// Where decisions are written and counted, if anywhere.
+    /// Records each decision where configured.
     pub(crate) recorder: DecisionRecorder,
     pub(crate) recordings: Arc<Recordings>,
-    /// Begins the traces of requests.
+    /// Starts the traces of requests.
     pub(crate) traces: Traces,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) refusals: Refusals,
-    /// Where costly admission reviews run.
+    /// The pool for costly admission reviews.
     pub(crate) admission_pool: Pool,
-    /// Where costly SubjectAccessReviews do.
+    /// The pool for costly SubjectAccessReviews.
     pub(crate) authorization_pool: Pool,
-    /// What policies come to, and webhooks, is counted by these.
+    /// The counters of policies and webhooks.
     pub(crate) counters: Arc<CountersInForce>,
-    /// What the console remembers, where there is one.
+    /// The data that the console shows, if there is a console.
     pub(crate) console: Option<Arc<ConsoleState>>,
 }
 
@@ -90,7 +90,8 @@ impl GatewayState {
         let has_lines = decision_log.is_some();
         follow(&state, &files, lost, move |files, snapshot| {
             let log = snapshot.config.decision_log.as_ref();
-            // Lines begin at the next start: until then decisions go where they went.
+            // Writing lines can only be enabled at the start: until then decisions are written
+            // where they were.
             if log.is_some_and(|log| log.folder().is_none()) && !has_lines {
                 return Ok(());
             }
@@ -132,12 +133,12 @@ impl GatewayState {
     }
 }
 
-/// How many evaluations of at most `max_bytes` fit into one `part`-th of the memory of the process.
+/// How many evaluations of `max_bytes` each fit into one `part`-th of the memory of the process.
 fn costly_threads(part: usize, max_bytes: usize) -> usize {
     memory_of_process().map_or(usize::MAX, |bytes| bytes / part / max_bytes)
 }
 
-/// What the console remembers of `state`, if the configuration has one.
+/// The data that the console keeps about `state`, if a console is configured.
 fn follow_for_console(state: &ReloadState) -> Option<Arc<ConsoleState>> {
     let max_decisions = state.current().config.console.as_ref()?.max_decisions;
     let console = Arc::new(ConsoleState::new(
@@ -154,8 +155,8 @@ fn follow_for_console(state: &ReloadState) -> Option<Arc<ConsoleState>> {
     Some(console)
 }
 
-/// Has `follower` follow each set that comes into force. What fails at the start ends it; later it is
-/// logged as `lost`.
+/// Applies the configuration of each snapshot to `follower`. An error at the start is returned;
+/// later ones are logged as `lost`.
 fn follow<F: Send + Sync + 'static>(
     state: &ReloadState,
     follower: &Arc<F>,
@@ -172,7 +173,7 @@ fn follow<F: Send + Sync + 'static>(
     Ok(())
 }
 
-/// Takes decisions. The line of each is made once, for all who want it.
+/// Records decisions. The line of each decision is written once for all destinations.
 pub(crate) struct DecisionRecorder {
     log: Option<DecisionLog>,
     files: Arc<DecisionFiles>,
@@ -184,23 +185,23 @@ pub(crate) struct DecisionRecorder {
 // === impl DecisionRecorder ===
 
 impl DecisionRecorder {
-    /// Whether anybody wants decisions.
+    /// Whether decisions are recorded anywhere.
     pub(crate) fn is_on(&self) -> bool {
         self.writes_lines() || self.usage.is_on()
     }
 
-    /// Whether a line is made of each decision, with the reason.
+    /// Whether a line is written for each decision, which includes the reason.
     pub(crate) fn writes_lines(&self) -> bool {
         self.log.is_some() || self.files.is_on() || self.console.is_some() || self.log_records.is_on()
     }
 
-    /// Whether anybody wants to know which rules came nearest.
+    /// Whether the nearest misses of each decision are needed.
     pub(crate) fn wants_near_misses(&self, snapshot: &Snapshot) -> bool {
         self.console.is_some() || logs_near_misses(snapshot)
     }
 
-    /// Writes and counts a decision, by `snapshot`. The rules that came nearest are always for the console,
-    /// and for the log where its configuration says so.
+    /// Records a decision that was made by `snapshot`. The console always gets the nearest misses,
+    /// the log only if its configuration says so.
     pub(crate) fn record(&self, record: &Record<'_>, snapshot: &Snapshot) {
         self.usage.count(record);
         if !self.writes_lines() {
@@ -218,23 +219,26 @@ impl DecisionRecorder {
         });
     }
 
-    /// Waits until every line so far is written to the log, `limit` at most. Whether it is.
+    /// Waits until every line is written to the log, for `limit` at most, and returns whether it
+    /// is.
     pub(crate) fn flush_log(&self, limit: Duration) -> bool {
         self.log.as_ref().is_none_or(|log| log.flush(limit))
     }
 
-    /// Waits until every decision so far is in a file of columns, `limit` at most. Whether it is.
+    /// Waits until every decision is written to a Parquet file, for `limit` at most, and returns
+    /// whether it is.
     pub(crate) fn flush_files(&self, limit: Duration) -> bool {
         self.files.flush(limit)
     }
 
-    /// Waits until every line so far is sent to the collector or in the spool, `limit` at most. Whether
-    /// it is.
+    /// Waits until every line is sent to the collector or in the spool, for `limit` at most, and
+    /// returns whether it is.
     pub(crate) fn flush_log_records(&self, limit: Duration) -> bool {
         self.log_records.flush(limit)
     }
 
-    /// Waits until every decision so far is in a file of usage, `limit` at most. Whether it is.
+    /// Waits until every decision is counted in a usage file, for `limit` at most, and returns
+    /// whether it is.
     pub(crate) fn flush_usage(&self, limit: Duration) -> bool {
         self.usage.flush(limit)
     }
@@ -245,33 +249,33 @@ fn logs_near_misses(snapshot: &Snapshot) -> bool {
     log.is_some_and(|log| log.trace == LogTrace::NearMisses)
 }
 
-/// How long a draining gateway stays although nothing is in flight: requests
-/// may be on the wire, and a probe may look.
+/// The least time that a draining gateway stays although no request is in flight: requests may be
+/// on the wire, and a probe should see that it is not ready.
 const MIN_IDLE_TIME: Duration = Duration::from_millis(100);
 
-/// How often a draining gateway looks whether it may end.
+/// The interval at which a draining gateway checks whether it may end.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Where in its life the gateway is.
+/// The phase in the lifecycle of the gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LifecyclePhase {
-    /// Listening, not answering yet.
+    /// Listening, but not serving yet.
     Starting,
     /// Answering.
     Serving,
-    /// Answering what still comes, about to end.
+    /// Answering requests that still arrive before it ends.
     Draining,
 }
 
-/// The phase, and what is in flight.
+/// The lifecycle phase, and the requests in flight.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     phase: AtomicU8,
-    /// Requests for authorization.
+    /// Authorization requests in flight.
     pub(crate) authorization: WorkerRefs<Limiter>,
-    /// Requests for admission.
+    /// Admission requests in flight.
     pub(crate) admission: WorkerRefs<Limiter>,
-    /// Requests that are answered, about which webhooks in shadow are asked.
+    /// Answered admission requests for which webhooks in shadow are still called.
     pub(crate) shadow: WorkerRefs<Limiter>,
     /// The connections of the `server` listener.
     pub(crate) connections: Arc<Connections>,
@@ -299,18 +303,18 @@ impl Lifecycle {
         }
     }
 
-    /// Answers from now on.
+    /// Enters the phase in which requests are served.
     pub(crate) fn serve(&self) {
         self.phase.store(1, Ordering::Release);
     }
 
-    /// Fails readiness from now on, and has clients look for other connections.
+    /// Fails readiness from now on, and asks clients to reconnect elsewhere.
     pub(crate) fn drain(&self) {
         self.phase.store(2, Ordering::Release);
         self.connections.advance(ConnectionStage::Draining);
     }
 
-    /// Ends every connection and waits for that, `limit` at most.
+    /// Ends every connection and waits until they are closed, for `limit` at most.
     pub(crate) async fn close(&self, limit: Duration) {
         self.connections.advance(ConnectionStage::Ending);
         let start = Instant::now();
@@ -325,7 +329,7 @@ impl Lifecycle {
             .all(|limiter| limiter.shared().is_empty())
     }
 
-    /// Waits until nothing is in flight, `limit` at most. Whether nothing is.
+    /// Waits until no request is in flight, for `limit` at most, and returns whether that is so.
     pub(crate) async fn wait_until_idle(&self, limit: Duration) -> bool {
         let start = Instant::now();
         loop {

@@ -1,10 +1,10 @@
-//! HTTP/1.1: actix's own, on a stream that enforces a deadline for every request head.
+//! HTTP/1.1 by actix, on a stream that enforces a deadline for every request head.
 //!
-//! actix has a deadline only for the first head of a connection, and none for what a client does not
-//! read. So the stream notes when nothing can be written, and when
-//! bytes arrive while no request is being answered, which is when a head begins, and the
-//! service notes when the request is complete. The sweep of the
-//! [connections](super::accept) closes connections whose head is late.
+//! actix has a deadline only for the first head of a connection, and none for a client that does
+//! not read the response. Therefore the stream starts the read deadline when a write blocks, and
+//! the head deadline when bytes arrive while no request is being answered. The service clears the
+//! head deadline when the head is complete. The sweep of the [connections](super::accept) closes
+//! connections whose deadline has passed.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -29,31 +29,31 @@ use super::accept::{Connection, HEAD_TIMEOUT};
 use super::request::RequestHead;
 use super::respond::{self, Rejection, Reply, ReplyField};
 
-/// Idle connections stay: an API server's client keeps them for 90 s and would
-/// lose a request on one that closes first.
+/// How long an idle connection is kept. The client of an API server keeps idle connections for 90
+/// s, and could lose a request on one that the server closes first.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a connection may take to close.
+/// The time in which a connection must close.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The body of a reply, which is written part by part: actix copies a part to its buffer, and what it
-/// has copied counts no more.
+/// The body of a reply, which is written in parts: actix copies each part into its buffer, and the
+/// copied bytes no longer count towards the limit on replies.
 pub(crate) struct ReplyBody(Bytes);
 
-/// The largest part.
+/// The most bytes of one part.
 const MAX_PART_BYTES: usize = 16 << 10;
 
-/// How long a client may read nothing of what is written to it.
+/// How long a client may read nothing of its response.
 const MAX_UNREAD_TIME: Duration = Duration::from_secs(30);
 
-/// A connection's bytes.
+/// The byte stream of a connection.
 pub(crate) struct Stream<IO> {
     io: IO,
     connection: Rc<Connection>,
 }
 
-/// The service that reads requests from streams and has `app` answer them; `None` if
-/// actix cannot make it.
+/// The service that reads requests from streams and passes them to `app`; `None` if actix cannot
+/// create it.
 pub(crate) async fn service<IO, S, B>(
     app: Rc<S>,
 ) -> Option<impl Service<(Stream<IO>, Option<SocketAddr>), Response = (), Error = impl fmt::Debug>>
@@ -68,7 +68,7 @@ where
     let app = fn_factory(move || {
         let app = Rc::clone(&app);
         let answer = apply_fn(app, |request: Request, app: &Rc<S>| {
-            // While it is answered, arriving bytes begin no other head.
+            // While the request is answered, arriving bytes do not start another head.
             let answering = request.conn_data::<Rc<Connection>>().map(|connection| {
                 connection.head_ended();
                 connection.answer()
@@ -84,7 +84,7 @@ where
         .keep_alive(KEEP_ALIVE_TIMEOUT)
         .client_request_timeout(HEAD_TIMEOUT)
         .client_disconnect_timeout(DISCONNECT_TIMEOUT)
-        // A client that closes its side has given up: no API server sends half-closed requests.
+        // A client that closes its side has given up: API servers do not half-close connections.
         .h1_allow_half_closed(false)
         .on_connect_ext(|stream: &Stream<IO>, data: &mut Extensions| {
             data.insert(Rc::clone(&stream.connection));
@@ -95,7 +95,7 @@ where
         .ok()
 }
 
-/// The service that has `app` answer requests by what it looks at of them.
+/// The service that passes the head and body of each request to `app`.
 pub(crate) fn reviews<A, F>(
     app: A,
 ) -> impl Service<Request, Response = Response<ReplyBody>, Error = Infallible>
@@ -108,7 +108,7 @@ where
         async {
             let reply = match answer {
                 Some(answer) => answer.await.0,
-                // The stream of each connection has given it one.
+                // This cannot happen: the stream of each connection sets it.
                 None => Rejection::Internal.reply(),
             };
             Ok(response(reply))
@@ -116,7 +116,7 @@ where
     })
 }
 
-/// The answer to come; `None` if the request has no connection.
+/// Calls `app`; `None` if the request has no connection.
 fn review<A, F>(app: &A, mut request: Request) -> Option<F>
 where
     A: Fn(&RequestHead<'_>, Payload) -> F,

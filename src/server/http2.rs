@@ -1,4 +1,4 @@
-//! HTTP/2: drives h2's connection; requests use the same routes as those of HTTP/1.1.
+//! HTTP/2: drives the connections of h2. Requests use the same routes as those of HTTP/1.1.
 //!
 //! ```text
 //! TLS ──▶ gate ──▶ h2 ──▶ accept ──▶ exchange: request ▶ routes ▶ response ▶ rest of the body
@@ -6,19 +6,20 @@
 //!          └── header blocks: bounded, in time     └── until answered or reset
 //! ```
 //!
-//! actix's own driver has no suitable limits: see `docs/decisions/http2-driver.md`.
-//! Everything that a client can make a connection hold is limited:
+//! The driver of actix has no suitable limits: see `docs/decisions/http2-driver.md`. Everything
+//! that a client can make a connection hold is limited. "Unproven" are connections whose client is
+//! not authenticated.
 //!
 //! | what | bound |
 //! |---|---|
-//! | a decoded header list | 64 KiB, 128 fields: else 431; four times as much ends the connection |
+//! | a decoded header list | 64 KiB, 128 fields: otherwise 431; four times as much ends the connection |
 //! | a header block | 64 KiB compressed, 10 s from its first byte to its last |
-//! | decoded heads that nobody has accepted | 32 streams, without proof 4 |
-//! | open streams | 1,000, without proof 32 |
+//! | decoded heads that are not accepted yet | 32 streams, unproven 4 |
+//! | open streams | 1,000, unproven 32 |
 //! | streams that the client resets | 1,000 more than are answered |
-//! | answers that wait for room | 64 MiB, 30 s each |
-//! | requests that go on after their answer | 1 MiB, 5 s |
-//! | silence | a PING after 30 s, 15 s for its answer |
+//! | responses that wait for flow control | 64 MiB, 30 s each |
+//! | requests that continue after their response | 1 MiB, 5 s |
+//! | silence | a PING after 30 s, 15 s for its acknowledgement |
 
 mod exchange;
 mod gate;
@@ -42,27 +43,28 @@ use exchange::{ExchangeOutcome, Exchanges, Keepalive, Link, MAX_FIELDS};
 pub(crate) use exchange::{StreamBody, Timeouts};
 use gate::{FrameAllowance, Gate};
 
-/// The longest decoded header list.
+/// The most bytes of a decoded header list.
 const MAX_HEADER_LIST: u32 = 64 << 10;
 
-/// Streams that may be open at once, and on a connection without proof.
+/// The most open streams, and those of an unproven connection.
 const MAX_STREAMS: u32 = 1000;
 const MAX_STREAMS_UNPROVEN: usize = 32;
 
-/// Streams whose heads may be decoded before they are accepted, and on a
-/// connection without proof.
+/// The most streams whose heads may be decoded before they are accepted, and those of an unproven
+/// connection.
 const ACCEPTED_AT_ONCE: usize = 32;
 const ACCEPTED_AT_ONCE_UNPROVEN: usize = 4;
 
-/// How many more streams a client may reset than it lets be answered.
+/// How many more streams a client may reset than are answered.
 const MAX_RESETS: usize = 1000;
 
-/// What may be on its way to a stream that is not read, and to a connection.
+/// The flow-control windows of a stream and of a connection: the most bytes that may be received
+/// but not read.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 2 << 20;
 
-/// Has `app` answer the requests of one connection until it ends. It gives the body back
-/// with its answer, read or not.
+/// Answers the requests of one connection with `app` until it ends. `app` returns the body together
+/// with its reply, whether it was read or not.
 pub(crate) async fn serve<IO, A, F>(io: IO, connection: Rc<Connection>, app: A, timeouts: Timeouts)
 where
     IO: AsyncRead + AsyncWrite + Unpin,
@@ -138,11 +140,11 @@ where
             let held_back = allowance.is_used_up();
             allowance.grant(at_once);
             if held_back && exchanges.begun() <= at_once {
-                // Their bodies may be among what was held back.
+                // The data of their bodies may be among the bytes that the gate held back.
                 continue;
             }
-            // Only now: what is answered is written at the next look for requests, and
-            // the answers to all of these shall be written together.
+            // Exchanges run only now: h2 writes responses when it is polled for requests, and the
+            // responses to all of these requests should be written together.
             let mut has_ended = false;
             exchanges.run(context, |outcome| {
                 has_ended = true;
@@ -159,7 +161,7 @@ where
 
 type AcceptedStream = (http::Request<RecvStream>, SendResponse<Bytes>);
 
-/// The next request; `None` once there will be none.
+/// The next request; `None` once there are no more.
 fn poll_accept<IO>(
     h2: &mut H2<Gate<IO>, Bytes>,
     context: &mut Context<'_>,
@@ -170,7 +172,8 @@ where
     pin!(h2.accept()).poll(context).map(Option::transpose)
 }
 
-/// A request for the routes, and where its answer goes; `None` if it is refused already.
+/// Returns the parts of a request and the handle for its response; `None` if it was rejected
+/// already.
 fn accept(
     request: http::Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -179,17 +182,17 @@ fn accept(
     if parts.headers.len() > MAX_FIELDS {
         let mut response = Response::new(());
         *response.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        // An error means that the stream is gone.
+        // An error means that the stream was reset.
         let _gone = respond.send_response(response, true);
         return None;
     }
     Some((parts, StreamBody::new(body), respond))
 }
 
-/// What a connection has asked for so far.
+/// The counters and the state of one connection.
 #[derive(Debug, Default)]
 struct Tally {
-    /// Streams reset by the client, less those answered.
+    /// Streams reset by the client, minus those answered.
     resets: usize,
     is_draining: bool,
     is_ended: bool,
@@ -198,8 +201,8 @@ struct Tally {
 // === impl Tally ===
 
 impl Tally {
-    /// Has the client go elsewhere once the gateway drains, and at once when
-    /// nothing is in flight any more.
+    /// Sends GOAWAY when the gateway drains, and closes the connection once no request is in
+    /// flight.
     fn follow<IO>(&mut self, stage: ConnectionStage, h2: &mut H2<Gate<IO>, Bytes>)
     where
         IO: AsyncRead + AsyncWrite + Unpin,
@@ -214,12 +217,12 @@ impl Tally {
         }
     }
 
-    /// Whether a client with so many streams open may have no other.
+    /// Whether a client with this number of open streams may not open another.
     fn is_too_many(&self, open: usize, connection: &Connection) -> bool {
         self.is_ended || self.resets > MAX_RESETS || (open >= MAX_STREAMS_UNPROVEN && !connection.is_proven())
     }
 
-    /// Ends the connection for it, whatever is open.
+    /// Ends the connection because of such a client, even if streams are open.
     fn end<IO>(&mut self, h2: &mut H2<Gate<IO>, Bytes>)
     where
         IO: AsyncRead + AsyncWrite + Unpin,
@@ -230,7 +233,7 @@ impl Tally {
         }
     }
 
-    /// A stream has ended.
+    /// Counts a stream that has ended.
     fn count(&mut self, outcome: ExchangeOutcome) {
         match outcome {
             ExchangeOutcome::Answered => self.resets = self.resets.saturating_sub(1),
@@ -239,7 +242,7 @@ impl Tally {
     }
 }
 
-/// What the fuzz targets drive that is no part of the crate's interface.
+/// Access to internals for the fuzz targets.
 #[cfg(fuzzing)]
 pub mod fuzzing {
     use std::net::{IpAddr, SocketAddr};
@@ -261,27 +264,27 @@ pub mod fuzzing {
         authentication_timeout: Duration::MAX,
     };
 
-    /// The length of the answer that a window of HTTP/2 does not hold.
+    /// The length of a response that exceeds a flow-control window.
     const LARGE_REPLY_BYTES: usize = 300_000;
 
-    /// The driver of HTTP/2 connections, before an answer to each request that sends its body
-    /// back, or to `/large` more than a window.
+    /// The HTTP/2 driver with an application that responds with the body of the request, or to
+    /// `/large` with more than a flow-control window.
     #[derive(Debug)]
     pub struct Http2;
 
     // === impl Http2 ===
 
     impl Http2 {
-        /// The driver and what answers.
+        /// The driver with its application.
         #[expect(clippy::unused_async, reason = "as the fuzz targets call it")]
         pub async fn new() -> Self {
             Self
         }
 
-        /// Serves the connection `io` of a stranger, or of a `proven` caller, to its end.
+        /// Serves the connection `io` to its end, as that of an unauthenticated client or of a
+        /// `proven` caller.
         ///
-        /// # Panics
-        /// On a fault of the driver.
+        /// # Panics If the driver has a bug.
         #[expect(clippy::expect_used, reason = "of fuzz targets alone")]
         pub async fn serve(&self, io: impl AsyncRead + AsyncWrite + Unpin, proven: bool) {
             let address = IpAddr::from([127, 0, 0, 1]);

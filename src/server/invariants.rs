@@ -1,7 +1,7 @@
-//! The running check of invariants: whether they hold of what is in force, once more after each
-//! change. It finds what no write was refused for, because no gateway answered or two writes came at
-//! once. An invariant that is broken, or of which that is not known, is reported by metric and log, and holds
-//! nothing back.
+//! The background check of AuthorizationInvariants: whether those in force hold, repeated after
+//! each change. It finds breaches that the validation of writes missed, because no gateway was
+//! available or two writes were concurrent. An invariant that is broken or undecided is reported in
+//! metrics and the log, and holds nothing back.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,40 +19,43 @@ use crate::config::DEFAULT_CLUSTER;
 use crate::state::{ReloadState, Snapshot};
 use crate::telemetry::Metrics;
 
-/// How long the proofs of one cluster may take, so that no other waits longer for its own.
+/// The most time for the proofs of one cluster, so that other clusters do not wait longer for
+/// theirs.
 const MAX_TIME_PER_CLUSTER: Duration = Duration::from_secs(10);
-/// The most parts into which the requests that an invariant forbids may fall.
+/// The most parts into which the requests that an invariant forbids may be split.
 const MAX_PARTS: usize = 20_000;
-/// After the proofs of a cluster, it waits this many times as long as they took for the next: what one
-/// cluster changes again and again delays no other's check for long.
+/// After its proofs, a cluster pauses for this many times as long as they took, so that frequent
+/// changes in one cluster do not delay the checks of others for long.
 const PAUSES: u32 = 9;
-/// The same of all clusters together: they take half of a processor at most.
+/// The pause after each proof, for all clusters, as a multiple of its time: proofs take half of a
+/// processor at most.
 const PAUSES_OF_ALL: u32 = 1;
-/// Policies begin and end by themselves.
+/// The interval of checks without a change, because policies start and expire with time.
 const RECHECK_AFTER: Duration = Duration::from_secs(600);
 
-/// What was found last.
+/// The latest results.
 struct InvariantCheck {
     metrics: Arc<Metrics>,
     /// By cluster.
     clusters: BTreeMap<String, CheckedSet>,
 }
 
-/// A policy set and how its invariants stand.
+/// A policy set and the status of its invariants.
 struct CheckedSet {
     set: Weak<PolicySet>,
     invariants: Vec<CheckedInvariant>,
-    /// When they were proven, and how long that took.
+    /// When they were checked, and how long that took.
     checked: Instant,
     took: Duration,
-    /// How long after that the first thing ends by which one is broken.
+    /// How long after the check the first cause of a breach expires.
     ends: Option<Duration>,
 }
 
-/// Checks what is in force in `state`, now and after each change, on a thread that ends with it.
+/// Checks the snapshot in force in `state`, now and after each change, on a thread that ends with
+/// `state`.
 ///
 /// # Errors
-/// There is no thread.
+/// The thread cannot be started.
 pub(crate) fn start(state: &ReloadState, metrics: Arc<Metrics>) -> io::Result<()> {
     let (changed, changes) = sync_channel(1);
     let latest = Arc::new(Mutex::new(Weak::new()));
@@ -62,7 +65,7 @@ pub(crate) fn start(state: &ReloadState, metrics: Arc<Metrics>) -> io::Result<()
         .spawn(move || run(&changes, &current, InvariantCheck::new(metrics)))?;
     state.observe(move |snapshot| {
         *latest.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(snapshot);
-        // Where one is waiting, that is for this snapshot too.
+        // If the channel is full, the pending notification covers this snapshot too.
         let _ = changed.try_send(());
     });
     Ok(())
@@ -91,7 +94,7 @@ impl InvariantCheck {
         }
     }
 
-    /// Checks what is due of `snapshot`; when more will be.
+    /// Checks the clusters of `snapshot` that are due, and returns when the next one will be.
     fn look_at(&mut self, snapshot: &Snapshot) -> Option<Instant> {
         let policies = &snapshot.policies;
         let of_clusters = policies.clusters.iter();
@@ -133,7 +136,8 @@ impl InvariantCheck {
 // === impl CheckedSet ===
 
 impl CheckedSet {
-    /// Proves the invariants of `set`, which decides for `cluster`, and logs what is not as `before`.
+    /// Proves the invariants of `set`, which decides for `cluster`, and logs the statuses that
+    /// differ from `before`.
     fn new(set: &Arc<PolicySet>, cluster: &str, before: &[CheckedInvariant]) -> Self {
         let begin = Instant::now();
         let end = begin + MAX_TIME_PER_CLUSTER;
@@ -170,7 +174,7 @@ impl CheckedSet {
         }
     }
 
-    /// When `set` is to be checked: another one soon, the same again after a while.
+    /// When `set` has to be checked: soon if it is a new set, otherwise after a while.
     fn due(&self, set: &Arc<PolicySet>) -> Instant {
         let is_same = std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set));
         let pause = self.took * PAUSES;
@@ -179,7 +183,8 @@ impl CheckedSet {
     }
 }
 
-/// How long after `now` the first thing ends by which one of `invariants` is broken, such as an AccessRequest.
+/// The time from `now` until the first cause of a breach of `invariants` expires, such as an
+/// AccessRequest.
 fn end_of_breaches(invariants: &[CheckedInvariant], now: Time) -> Option<Duration> {
     let breaches = invariants.iter().flat_map(|one| match &one.status {
         InvariantStatus::Broken(breaches) => breaches.as_slice(),
@@ -233,12 +238,12 @@ mod tests {
         };
         let after = |took, now: &_| until(None, took, now);
         assert_eq!([after(0, &other), after(10, &other)], [0, 90]);
-        // Policies end by themselves, however often other clusters change.
+        // Policies expire with time, without any change in other clusters.
         assert_eq!(
             [after(0, &set), after(10, &set), after(100, &set)],
             [600, 600, 900]
         );
-        // What an AccessRequest grants ends at an instant that is known, if there is time for it.
+        // The expiry of an AccessRequest is known in advance.
         assert_eq!(
             [
                 until(Some(7), 0, &set),

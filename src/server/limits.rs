@@ -1,17 +1,16 @@
-//! In-flight limits: requests, bytes, and memory for what is made of reviews.
+//! In-flight limits: requests, bytes, and the memory of decoded reviews.
 //!
-//! Authorization and admission have a [`Limiter`] each, so that load on one does not
-//! affect the other; within each, every cluster has a share, and its callers with a token in the path
-//! another. A request is
-//! admitted before its body is read, with the size that its `Content-Length` announces;
-//! bytes of unknown length are counted as they arrive. Everything is released when the
-//! request ends. Copies, such as requests to webhooks, are counted separately, with a limit of the
-//! same size, and so are replies until they are written.
+//! Authorization and admission have a [`Limiter`] each, so that load on one does not affect the
+//! other. Within each, every cluster has a share, and its callers with a path token have another. A
+//! request is admitted before its body is read, with the size in its `Content-Length`; bytes of
+//! unknown length are counted as they arrive. Everything is released when the request ends. Copies,
+//! such as requests to webhooks, are counted separately with a limit of the same size, and so are
+//! replies until they are written.
 //!
-//! What is made of reviews, which is the indexes of their texts and of replies and objects after changes, is counted
-//! like the bodies, with a bound of its own: users decide what their objects are like, and an index may take ten times
-//! the bytes that it is of. One user may have a quarter of what there is for the cluster, unless for a single review,
-//! and what is large leaves a quarter to what is small.
+//! Memory that is derived from reviews (the indexes of bodies, replies and changed objects) is
+//! limited like the bodies, but separately: users control their objects, and an index may take ten
+//! times the bytes of its text. One user may hold a quarter of the cluster's memory, or more for a
+//! single review, and large allocations leave a quarter to small ones.
 //!
 //! How one limit is divided among clusters:
 //!
@@ -21,8 +20,8 @@
 //!           └──────┴──────┴─────────────┴──────────────────────────────┘
 //! ```
 //!
-//! A cluster uses its own part first. So the callers of one cluster cannot use the parts
-//! of others, however many requests they send.
+//! A cluster uses its own part first. The callers of one cluster cannot use the parts of others,
+//! however many requests they send.
 
 mod in_use;
 
@@ -40,52 +39,52 @@ use crate::telemetry::per_worker::{Gauged, WorkerGauge, WorkerRef};
 use in_use::{InUse, Resource};
 use portcullis_policy::admission::{ObjectMemory, TakenMemory};
 
-/// The requests of one sort that are being read or answered.
+/// The limits of one endpoint, with the requests that are being read or answered.
 #[derive(Debug, Default)]
 pub(crate) struct Limiter {
-    /// What is held in common.
+    /// What is in use of the common part.
     common: InUse,
     of_clusters: ArcSwap<ClusterParts>,
     users: UserBytes,
 }
 
-/// What is held of the part of each cluster. Those that were named once stay: they are few.
+/// What is in use of the part of each cluster. Entries are never removed: there are few.
 #[derive(Debug, Default, Clone)]
 struct ClusterParts {
     numbers: HashMap<Arc<str>, PartNumber>,
     parts: Vec<Arc<InUse>>,
 }
 
-/// The place of a cluster's part among all.
+/// The index of a cluster's part in [`ClusterParts`].
 type PartNumber = usize;
 
-/// How much may be held at once.
+/// The limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Capacity {
     /// Requests.
     pub(crate) requests: usize,
     /// Bytes of their bodies.
     pub(crate) bytes: usize,
-    /// Bytes of what is made of the bodies.
+    /// Bytes of memory derived from the bodies.
     pub(crate) memory: usize,
     /// Calls to webhooks.
     pub(crate) calls: usize,
 }
 
-/// For whom a request is let in.
+/// The share in which a request counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ShareKey<'b> {
-    /// That of its caller.
+    /// The share of its caller.
     pub(crate) share: &'b Arc<str>,
-    /// Those of all callers.
+    /// The shares of all callers.
     pub(crate) shares: &'b BTreeSet<Arc<str>>,
 }
 
-/// A request that was let in. It counts as long as this lives.
+/// An admitted request. It counts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     limiter: WorkerRef<Limiter>,
-    /// The part of its cluster, if it has one.
+    /// The part of its share; `None` if it has none.
     own: Option<PartNumber>,
     shares: Shares,
     memory: Shares,
@@ -96,7 +95,7 @@ pub(crate) struct Permit {
     _gauged: Gauged,
 }
 
-/// Bytes of a copy that count as long as this lives.
+/// A copy whose bytes count until this is dropped.
 #[derive(Debug)]
 pub(crate) struct CopyPermit {
     limiter: WorkerRef<Limiter>,
@@ -104,15 +103,15 @@ pub(crate) struct CopyPermit {
     bytes: ShareUse,
 }
 
-/// Room for the reply to a request, which is kept until the client has taken it, however long the
-/// request has ended.
+/// The memory for the reply to a request. It may outlive the request, until the client has read the
+/// reply.
 pub(crate) struct ReplyRoom {
     limiter: WorkerRef<Limiter>,
     own: Option<PartNumber>,
     shares: Shares,
 }
 
-/// A reply that counts as long as this lives.
+/// A reply that counts until it is dropped.
 struct CountedReply {
     body: Bytes,
     limiter: WorkerRef<Limiter>,
@@ -120,13 +119,14 @@ struct CountedReply {
     bytes: ShareUse,
 }
 
-/// What a reply that is not written yet takes besides its body: its stream, and who sends it.
+/// The bytes that count for a reply that is not written yet, besides its body: for its stream and
+/// its task.
 const REPLY_BYTES: usize = 8 << 10;
 
-/// The least that replies may take together: those of hundreds of requests, whatever is configured.
+/// The least limit on replies, which suffices for hundreds of requests, even if less is configured.
 const LEAST_REPLIES_BYTES: usize = 4 << 20;
 
-/// A call to a webhook that counts as long as this lives.
+/// A call to a webhook that counts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct CallPermit {
     limiter: WorkerRef<Limiter>,
@@ -134,24 +134,24 @@ pub(crate) struct CallPermit {
     call: ShareUse,
 }
 
-/// What may be held of a limit: of the part that is one cluster's, and in common.
+/// A limit for one cluster: its own part and the common part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shares {
     pub(crate) own: usize,
     pub(crate) common: usize,
 }
 
-/// What is held of either.
+/// The amounts taken from the own and from the common part.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShareUse {
     own: usize,
     common: usize,
 }
 
-/// What is held of a resource: by one cluster, and in common.
+/// The counts of a resource: of one cluster and of the common part.
 #[derive(Debug, Clone, Copy)]
 struct ShareCounts<'c> {
-    /// Of the one cluster; `None` where it has no part.
+    /// `None` if the cluster has no part of its own.
     own: Option<&'c InUse>,
     common: &'c InUse,
     resource: Resource,
@@ -160,8 +160,8 @@ struct ShareCounts<'c> {
 // === impl Limiter ===
 
 impl WorkerRef<Limiter> {
-    /// Lets a request in whose body has at least `bytes`, if there is room. Without a
-    /// key all of it is common.
+    /// Admits a request whose body has at least `bytes`, if the limits permit. Without a key,
+    /// everything is taken from the common part.
     pub(crate) fn enter(
         &self,
         capacity: Capacity,
@@ -177,7 +177,7 @@ impl WorkerRef<Limiter> {
             Shares::of(capacity.requests, clusters, 1),
             1,
         )?;
-        // From here on dropping the permit gives back what was taken.
+        // From here on, dropping the permit releases what was taken.
         let mut permit = Permit {
             limiter: self.clone(),
             own,
@@ -194,20 +194,20 @@ impl WorkerRef<Limiter> {
 }
 
 impl Limiter {
-    /// Whether a request that came `now` is within the rate of a share that has one.
+    /// Whether a request that arrived `now` is within the rate limit of its share.
     pub(crate) fn is_within_rate(&self, key: ShareKey<'_>, now: Instant) -> bool {
         let own = self.part_of(key);
         self.with_part(own, |own| own.unwrap_or(&self.common).rate.0.take(now))
     }
 
-    /// Whether no request is in it.
+    /// Whether no request is in flight.
     pub(crate) fn is_empty(&self) -> bool {
         let parts = self.of_clusters.load();
         let mut all = parts.parts.iter().map(Arc::as_ref).chain([&self.common]);
         all.all(|in_use| in_use.in_use(Resource::Requests) == 0)
     }
 
-    /// The number of the share's part; `None` if it has none.
+    /// The index of the share's part; `None` if it has none.
     fn part_of(&self, key: ShareKey<'_>) -> Option<PartNumber> {
         let ShareKey { share, shares } = key;
         if shares.len() <= 1 || !shares.contains(share) {
@@ -233,7 +233,7 @@ impl Limiter {
         with(self.of_clusters.load().parts.get(number).map(Arc::as_ref))
     }
 
-    /// Takes `amount` of a resource, as much as there is of the cluster's own part; all or nothing.
+    /// Takes `amount` of a resource, from the cluster's own part first; all or nothing.
     fn take(
         &self,
         own: Option<PartNumber>,
@@ -267,7 +267,8 @@ impl Limiter {
 // === impl Permit ===
 
 impl Permit {
-    /// Whether there is room for a body of `bytes`; more than was announced is taken now.
+    /// Reserves room for a body of `bytes`, of which the announced bytes are reserved already.
+    /// Returns whether there is room.
     pub(crate) fn reserve_body(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes.amount());
         let taken = self.limiter.take(self.own, Resource::Bytes, self.shares, more);
@@ -277,7 +278,7 @@ impl Permit {
         taken.is_some()
     }
 
-    /// Room for a copy of `bytes` beside the bodies, if there is any.
+    /// Reserves a copy of `bytes`, which is counted separately from the bodies.
     pub(crate) fn copy(&self, bytes: usize) -> Option<CopyPermit> {
         let taken = self
             .limiter
@@ -289,7 +290,7 @@ impl Permit {
         })
     }
 
-    /// Room for the reply.
+    /// The memory from which the reply is reserved.
     pub(crate) fn reply_room(&self) -> ReplyRoom {
         ReplyRoom {
             limiter: self.limiter.clone(),
@@ -298,7 +299,7 @@ impl Permit {
         }
     }
 
-    /// One more call, if there may be one.
+    /// Reserves a call to a webhook.
     pub(crate) fn call(&self) -> Option<CallPermit> {
         let call = self.limiter.take(self.own, Resource::Calls, self.calls, 1)?;
         Some(CallPermit {
@@ -319,7 +320,7 @@ impl Drop for Permit {
 // === impl ReplyRoom ===
 
 impl ReplyRoom {
-    /// The reply `body`, which counts until it is dropped, if there is room.
+    /// Reserves the reply `body`, which counts until it is dropped; `None` if the limit is reached.
     pub(crate) fn reserve(self, body: Bytes) -> Option<Bytes> {
         let Self { limiter, own, shares } = self;
         let bytes = limiter.take(own, Resource::Replies, shares, body.len() + REPLY_BYTES)?;
@@ -365,8 +366,8 @@ impl Drop for CopyPermit {
 // === impl Shares ===
 
 impl Shares {
-    /// Those of a `limit` among so many `clusters`, of which each has `least` at least.
-    /// A single one has all, in common.
+    /// Divides a `limit` among `clusters`, whose own parts are `least` at least. For a single
+    /// cluster the whole limit is common.
     pub(crate) fn of(limit: usize, clusters: usize, least: usize) -> Self {
         if clusters <= 1 {
             return Self {
@@ -381,7 +382,7 @@ impl Shares {
         }
     }
 
-    /// Three quarters of them.
+    /// Three quarters of each part.
     pub(crate) const fn three_quarters(self) -> Self {
         Self {
             own: self.own / 4 * 3,
@@ -389,7 +390,7 @@ impl Shares {
         }
     }
 
-    /// Takes `amount`, as much as there is of the cluster's own part; all or nothing.
+    /// Takes `amount`, from the cluster's own part first; all or nothing.
     fn take(self, counts: ShareCounts<'_>, amount: usize) -> Option<ShareUse> {
         let own = counts
             .own
@@ -428,12 +429,12 @@ impl ShareUse {
     }
 }
 
-/// Bytes by a hash of cluster and user name, whose length then does not matter.
+/// Bytes by a hash of cluster and user name, because names may be long.
 #[derive(Debug, Default)]
 pub(crate) struct UserBytes {
     bytes: Mutex<HashMap<u64, usize>>,
-    /// Has its own keys in each process, so that nobody can choose a name that shares a
-    /// count with another's.
+    /// Has random keys in each process, so that nobody can choose a user name whose hash collides
+    /// with another.
     hasher: RandomState,
 }
 
@@ -447,26 +448,26 @@ impl UserBytes {
     }
 }
 
-// Memory for what is made of reviews.
+// Memory derived from reviews.
 
-/// Which part one user may have.
+/// One user may hold the cluster's memory divided by this.
 const USER_PARTS: usize = 4;
 
-/// From how many bytes on something is large.
+/// The size from which an allocation counts as large.
 const LARGE_BYTES: usize = 256 << 10;
 
-/// Memory for what is made of one review.
+/// The memory derived from one review, charged to its user.
 #[derive(Debug, Clone)]
 pub(crate) struct ReviewMemory {
     limiter: WorkerRef<Limiter>,
     own: Option<PartNumber>,
     shares: Shares,
     user: u64,
-    /// What this review has.
+    /// The bytes that this review holds.
     taken: Arc<AtomicUsize>,
 }
 
-/// Bytes that are counted as long as this lives.
+/// Bytes that count until this is dropped.
 #[derive(Debug)]
 pub(crate) struct MadeBytes {
     limiter: WorkerRef<Limiter>,
@@ -474,18 +475,18 @@ pub(crate) struct MadeBytes {
     held: ShareUse,
 }
 
-/// The same, for a user.
+/// Bytes that also count for a user until this is dropped.
 struct TakenBytes {
     bytes: MadeBytes,
     user: u64,
-    /// What the review has.
+    /// The bytes that the review holds.
     taken: Arc<AtomicUsize>,
 }
 
 // === impl Permit ===
 
 impl Permit {
-    /// Memory for what is made of the review, of `user` in its cluster.
+    /// The account for memory derived from a review of `user` in its cluster.
     pub(crate) fn memory(&self, cluster: &str, user: &str) -> ReviewMemory {
         ReviewMemory {
             limiter: self.limiter.clone(),
@@ -496,7 +497,7 @@ impl Permit {
         }
     }
 
-    /// Memory for so many bytes while it is not known whose they are.
+    /// Reserves bytes for a review whose user is not known yet.
     pub(crate) fn make(&self, bytes: usize) -> Option<MadeBytes> {
         MadeBytes::take(&self.limiter, self.own, self.memory, bytes)
     }
@@ -569,7 +570,8 @@ impl Drop for TakenBytes {
             if *held.get() == 0 {
                 held.remove();
             }
-            // As one with what the user has, so that a review is known to be alone.
+            // Update both under the lock, so that [`ReviewMemory`] can tell whether the user has
+            // only one review.
             self.taken.fetch_sub(bytes, Ordering::Relaxed);
         }
     }

@@ -5,12 +5,11 @@
 //!                    └── not done: from the beginning ─▶ large ─▶ a thread, until the deadline
 //! ```
 //!
-//! Workers never wait for these threads. Every job of the first kind has only a short slice
-//! of processor time, so an expensive one does not delay cheap ones: it starts again on
-//! separate threads. A cheap one that waits for a busy processor spends none of its slice.
-//! Clusters and their users take turns; callers with a token in the path are a cluster of their own
-//! here. The queues are bounded by the permits that every
-//! job holds. No job waits beyond its deadline.
+//! Workers never wait for these threads. A small job has only a short slice of processor time, so
+//! an expensive one does not delay cheap ones: it restarts on the threads for large jobs. Time in
+//! which a job waits for a busy processor does not count towards its slice. Clusters and their
+//! users take turns; callers with a path token count as a cluster of their own here. The queues are
+//! bounded by the permits that every job holds. No job waits beyond its deadline.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -24,19 +23,20 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
-/// The longest body that a worker reads itself: a longer one takes more time than a change of threads.
+/// The longest body that a worker decodes itself: a longer one takes more time than a change of
+/// threads.
 pub(crate) const MAX_WORKER_BYTES: usize = 64 << 10;
 
-/// How long a worker tries, before a review starts again on these threads.
+/// How long a worker tries before a review restarts on these threads.
 pub(crate) const WORKER_TIME_SLICE: Duration = Duration::from_micros(500);
 
 /// The processor time of a small job.
 const SMALL_JOB_TIME: Duration = Duration::from_millis(20);
 
-/// One for each of two clusters.
+/// The least number of threads for large jobs: one for each of two clusters.
 const MIN_LARGE: usize = 2;
 
-/// The threads. They end soon after this is dropped.
+/// The pool. Its threads end soon after this is dropped.
 pub(crate) struct Pool {
     small: Arc<JobQueue>,
     large: Arc<JobQueue>,
@@ -47,7 +47,8 @@ pub(crate) struct Pool {
 /// The class of a job, which selects its threads and its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobClass {
-    /// It has [`SMALL_JOB_TIME`] of a processor, and starts again as a large one if that is too little.
+    /// It has [`SMALL_JOB_TIME`] of processor time, and is restarted as a large job if that is too
+    /// little.
     Small,
     /// It may run until the deadline.
     Large,
@@ -55,7 +56,7 @@ pub(crate) enum JobClass {
     Compiling,
 }
 
-/// Why a job did not come to an end.
+/// Why a job has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobError {
     /// Its deadline passed, before it began or while it ran.
@@ -67,7 +68,7 @@ pub(crate) enum JobError {
 /// Work for one thread.
 pub(crate) type PoolJob = Box<dyn FnOnce() + Send>;
 
-/// Whose a job is.
+/// The cluster and user that a job is for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct JobOwner {
     /// [`Caller::share`](crate::identity::Caller::share).
@@ -76,18 +77,18 @@ pub(crate) struct JobOwner {
     pub(crate) user: Arc<str>,
 }
 
-/// How many jobs may run at once.
+/// How many jobs may run at once, for one cluster and for one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunningLimits {
     pub(crate) of_cluster: usize,
     pub(crate) of_user: usize,
 }
 
-/// The jobs that wait, in turns by cluster, and within a cluster by user.
+/// The waiting jobs, in turns by cluster, and within a cluster by user.
 ///
-/// Of the clusters that have jobs each has its turn, however many another has; and no cluster
-/// has more than a part of the threads at once, so that a job of another need not wait for the
-/// end of its jobs. The same holds for the users of a cluster.
+/// Each cluster with waiting jobs has its turn, however many jobs another has. No cluster may use
+/// more than a part of the threads at once, so that the jobs of another cluster do not have to wait
+/// until its jobs end. The same holds for the users of a cluster.
 pub(crate) struct JobQueue {
     limits: RunningLimits,
     jobs: Mutex<QueuedJobs>,
@@ -96,11 +97,11 @@ pub(crate) struct JobQueue {
 
 #[derive(Default)]
 struct QueuedJobs {
-    /// Of each cluster that has some, whose turn is next first; of its users likewise.
+    /// The waiting jobs by cluster and by user, both in the order of their turns.
     waiting: VecDeque<(Arc<str>, VecDeque<UserJobs>)>,
-    /// How many run, of each cluster that has some.
+    /// The number of running jobs by cluster.
     running: HashMap<Arc<str>, usize>,
-    /// The same of each user.
+    /// The number of running jobs by user.
     running_of_users: HashMap<JobOwner, usize>,
     is_closed: bool,
 }
@@ -111,7 +112,7 @@ struct UserJobs {
     jobs: VecDeque<PoolJob>,
 }
 
-/// A job that was taken. It runs until this is dropped.
+/// A job that was taken from the queue. It counts as running until this is dropped.
 pub(crate) struct RunningJob<'q> {
     queue: &'q JobQueue,
     owner: JobOwner,
@@ -121,9 +122,9 @@ pub(crate) struct RunningJob<'q> {
 // === impl Pool ===
 
 impl Pool {
-    /// Starts the threads, called `name`, so many for small jobs and at most `max_large` for the
-    /// others. Of these a cluster has half, and a user half of it. What compiles has threads of
-    /// its own only in a pool that is [`compiling`](Self::compiling).
+    /// Starts the threads, which are called `name`: `threads` for small jobs, and at most
+    /// `max_large` for the others. A cluster may use half of the latter, and a user half of that.
+    /// Jobs that compile share them, unless the pool is [`compiling`](Self::compiling).
     pub(crate) fn start(name: &str, threads: usize, max_large: usize) -> io::Result<Self> {
         let large = start_shared(&format!("{name}-large"), large_threads(threads, max_large))?;
         let all = RunningLimits {
@@ -138,19 +139,20 @@ impl Pool {
         })
     }
 
-    /// The same with threads for what compiles.
+    /// Adds threads for jobs that compile.
     pub(crate) fn compiling(mut self) -> io::Result<Self> {
         self.compiling = start_shared("compile", MIN_LARGE)?;
         Ok(self)
     }
 
-    /// Runs `work` of `owner` on one of the threads for its size, in the order of arrival
-    /// among those of the owner. It may ask whether it is over: nobody waits for it any more,
-    /// the deadline passed, or a small one has had its slice. It does not begin if it is over before.
+    /// Runs `work` of `owner` on a thread of its class; the jobs of one owner run in the order of
+    /// arrival. `work` can check whether it should stop: because the result is no longer awaited,
+    /// the deadline has passed, or its slice is used up. If that is so before it starts, it is not
+    /// run.
     ///
     /// # Errors
     ///
-    /// Nobody waits beyond `deadline`.
+    /// [`JobError::TooLate`] at `deadline`, or [`JobError::Panicked`].
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         size: JobClass,
@@ -170,7 +172,7 @@ impl Pool {
             };
             if !is_over() {
                 let result = work(&is_over);
-                // Who has gone away meanwhile needs no answer.
+                // The receiver may be gone by now.
                 drop(answer.send(result));
             }
         };
@@ -200,13 +202,13 @@ impl Drop for Pool {
 // === impl JobClass ===
 
 impl JobClass {
-    /// The slice of a job that begins now on this thread.
+    /// The time slice of a job of this class that starts now on this thread.
     fn slice(self) -> Option<TimeSlice> {
         (self == Self::Small).then(TimeSlice::begin)
     }
 }
 
-/// The processor time that a job may take from its thread.
+/// The processor time that a job may use on its thread.
 struct TimeSlice {
     begun: Instant,
     used_before: Duration,
@@ -222,7 +224,8 @@ impl TimeSlice {
         }
     }
 
-    /// Asks the kernel only where so much time has passed at all.
+    /// Whether the slice is used up. Makes a system call only after as much wall-clock time has
+    /// passed.
     fn is_over(&self) -> bool {
         self.begun.elapsed() >= SMALL_JOB_TIME
             && thread_time().saturating_sub(self.used_before) >= SMALL_JOB_TIME
@@ -234,13 +237,13 @@ fn thread_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// How many threads there are for large jobs, where there are so many for small ones. From four
-/// on neither a cluster nor one of its users has all of what the others of its kind wait for.
+/// The number of threads for large jobs, given that for small ones. With four or more, neither one
+/// cluster nor one of its users can occupy all threads that others wait for.
 fn large_threads(threads: usize, max_large: usize) -> usize {
     (2 * threads).max(4).min(max_large).max(MIN_LARGE)
 }
 
-/// Starts so many threads, shared by clusters and their users.
+/// Starts threads that clusters and their users share.
 fn start_shared(name: &str, threads: usize) -> io::Result<Arc<JobQueue>> {
     start(name, threads, shares(threads))
 }
@@ -251,7 +254,7 @@ fn shares(threads: usize) -> RunningLimits {
     RunningLimits { of_cluster, of_user }
 }
 
-/// Starts so many threads, of which so many serve one owner at most.
+/// Starts threads, of which clusters and users may use as many as `limits` permit.
 fn start(name: &str, threads: usize, limits: RunningLimits) -> io::Result<Arc<JobQueue>> {
     let queue = Arc::new(JobQueue::new(limits));
     for _ in 0..threads {
@@ -266,7 +269,7 @@ fn start(name: &str, threads: usize, limits: RunningLimits) -> io::Result<Arc<Jo
 fn run(queue: &JobQueue) {
     while let Some(mut running) = queue.take() {
         let Some(job) = running.job.take() else { continue };
-        // One job that breaks must not take the thread from the others.
+        // A job that panics must not end the thread.
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             tracing::error!("panic while reviewing");
         }
@@ -288,13 +291,13 @@ impl JobQueue {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a job of `owner` behind the others that it has.
+    /// Adds a job of `owner` after its other jobs.
     pub(crate) fn push(&self, owner: JobOwner, job: PoolJob) {
         self.jobs().push(owner, job);
         self.changed.notify_one();
     }
 
-    /// The next job, once there is one that may run; `None` once the queue is closed.
+    /// Waits for a job that may run and takes it; `None` once the queue is closed.
     pub(crate) fn take(&self) -> Option<RunningJob<'_>> {
         let mut jobs = self.jobs();
         loop {
@@ -310,7 +313,7 @@ impl JobQueue {
         }
     }
 
-    /// Ends the threads that wait for jobs; the jobs that wait are dropped.
+    /// Ends the threads that wait for jobs, and drops the waiting jobs.
     pub(crate) fn close(&self) {
         let mut jobs = self.jobs();
         jobs.is_closed = true;
@@ -357,7 +360,7 @@ impl QueuedJobs {
         Some((owner, job))
     }
 
-    /// The places of the cluster and of its user whose job is next.
+    /// The positions of the cluster, and of its user, whose job is next.
     fn turn(&self, limits: RunningLimits) -> Option<(usize, usize)> {
         let is_free = |user: &UserJobs| count(&self.running_of_users, &user.owner) < limits.of_user;
         let mut clusters = self.waiting.iter().enumerate();

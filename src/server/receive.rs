@@ -5,9 +5,9 @@
 //!   ▶ length 413 ▶ room 429 ▶ body 413 429 504 ▶ review 400 ▶ cluster not known yet 503 ▶ 200
 //! ```
 //!
-//! The caller is authenticated before a byte of the body is read or a permit is taken, so
-//! that unauthenticated clients cost little. The deadline is the caller's: `?timeout=3s`, as client-go
-//! appends it.
+//! The caller is authenticated before a byte of the body is read or a permit is taken, so that
+//! unauthenticated clients cost little. The deadline is set by the caller with `?timeout=3s`, which
+//! client-go appends.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -33,25 +33,25 @@ use crate::telemetry::metrics::Outcome;
 use crate::telemetry::per_worker::{WorkerRef, WorkerRefs};
 use crate::telemetry::traces::TraceBegin;
 
-/// A request that may be answered. It holds its place until it is dropped.
+/// A request whose body was read. It holds its permit until it is dropped.
 pub(crate) struct ReviewRequest {
-    /// What it is judged by, from beginning to end.
+    /// The snapshot that decides it, from beginning to end.
     pub(crate) snapshot: WorkerRef<Snapshot>,
-    /// Who asks.
+    /// The authenticated caller.
     pub(crate) caller: Arc<Caller>,
-    /// The instant for which it is decided: one for all that it takes.
+    /// The time for which it is decided: the same for everything in it.
     pub(crate) time: SystemTime,
-    /// When the caller gives up.
+    /// When the caller stops waiting.
     pub(crate) deadline: Instant,
-    /// The review, as bytes.
+    /// The encoded review.
     pub(crate) body: Bytes,
-    /// Its share of the in-flight limit, until it is dropped.
+    /// The permit for its share of the in-flight limits.
     pub(crate) permit: Permit,
-    /// How long each part of it took, for traces.
+    /// The trace, with a span for each part of its processing.
     pub(crate) trace: ReviewTrace,
 }
 
-/// A request whose head is in order. It holds its permit until it is dropped.
+/// A request whose head was accepted. It holds its permit until it is dropped.
 pub(crate) struct RequestContext {
     snapshot: WorkerRef<Snapshot>,
     caller: Arc<Caller>,
@@ -63,7 +63,7 @@ pub(crate) struct RequestContext {
     trace: ReviewTrace,
 }
 
-/// Everything that the head of a request decides.
+/// Checks the head of a request, and takes a permit for it.
 pub(crate) fn receive(
     head: &RequestHead<'_>,
     path_token: Option<&Secret>,
@@ -97,7 +97,7 @@ pub(crate) fn receive(
     })
 }
 
-/// The trace of a request whose caller has just been found out.
+/// Starts the trace of a request whose caller was just authenticated.
 fn begin_trace(
     head: &RequestHead<'_>,
     (arrived, time): (Instant, SystemTime),
@@ -122,12 +122,12 @@ fn begin_trace(
 // === impl RequestContext ===
 
 impl RequestContext {
-    /// The trace that it is part of.
+    /// The trace of the request.
     pub(crate) const fn trace(&self) -> &ReviewTrace {
         &self.trace
     }
 
-    /// Reads the review.
+    /// Reads the body.
     pub(crate) async fn read<B, E>(
         mut self,
         shared: &GatewayState,
@@ -167,7 +167,7 @@ impl RequestContext {
 // === impl ReviewRequest ===
 
 impl ReviewRequest {
-    /// Whose work it is, of `user`, empty while that is not known.
+    /// The owner of jobs for `user`, which is empty while it is not known.
     pub(crate) fn owner(&self, user: &str) -> JobOwner {
         JobOwner {
             share: Arc::clone(&self.caller.share),
@@ -175,12 +175,12 @@ impl ReviewRequest {
         }
     }
 
-    /// Whether a question of `user` has no opinion for an answer, because something of the cluster is
-    /// not known.
+    /// Whether a review of `user` gets no opinion, because objects of the cluster are not known
+    /// yet.
     ///
     /// # Errors
     ///
-    /// 503: to be tried again, or after an administrator has mended the files.
+    /// 503: the caller should retry later, or after an administrator has fixed the files.
     pub(crate) fn is_unsynced(
         &self,
         user: &str,
@@ -217,8 +217,8 @@ fn authenticate(
     known.map_err(|refusal| Rejection::of(refusal, snapshot))
 }
 
-/// Refuses a call that this gateway made itself, or one of its replicas: a webhook or
-/// authorizer of its leads back to it, say through a load balancer.
+/// Rejects a call made by this gateway or one of its replicas: the address of a webhook or
+/// authorizer leads back to it, for example through a load balancer.
 fn check_origin(head: &RequestHead<'_>, config: &Config) -> Result<(), Rejection> {
     if head.via.is_empty() {
         return Ok(());
@@ -263,7 +263,7 @@ fn enter(
     limiter.own().enter(capacity, Some(key), bytes, gauge)
 }
 
-/// What the trace of a review at `endpoint` is called.
+/// The name of the span of a review at `endpoint`.
 const fn span_name(endpoint: Endpoint) -> &'static str {
     match endpoint {
         Endpoint::Authorize => "POST /authorize",
@@ -272,7 +272,7 @@ const fn span_name(endpoint: Endpoint) -> &'static str {
     }
 }
 
-/// What bounds the reviews at `endpoint` that are in flight.
+/// The limiter of the reviews at `endpoint`.
 const fn limiter(endpoint: Endpoint, shared: &GatewayState) -> &WorkerRefs<Limiter> {
     match endpoint {
         Endpoint::Authorize => &shared.lifecycle.authorization,
@@ -280,19 +280,18 @@ const fn limiter(endpoint: Endpoint, shared: &GatewayState) -> &WorkerRefs<Limit
     }
 }
 
-/// The longest that a request may take, and how long one may that names no
-/// deadline: the longest timeout that an API server gives an authorization
-/// webhook.
+/// The longest time of a request, and the time of one without a timeout: the longest timeout that
+/// an API server allows for an authorization webhook.
 pub(crate) const MAX_REQUEST_TIME: Duration = Duration::from_secs(30);
 
-/// When a request that arrived at `now` must be answered; `None` if its query
-/// holds a timeout that is none.
+/// When a request that arrived at `now` must be answered; `None` if the timeout in its query is
+/// invalid.
 pub(crate) fn deadline_from_query(query: &str, now: Instant) -> Option<Instant> {
     let timeout = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
     let allowed = match timeout {
         None | Some("") => MAX_REQUEST_TIME,
         Some(text) => match parse(text)? {
-            // As at a kube-apiserver, 0 is no timeout of one's own.
+            // As in kube-apiserver, 0 means no timeout.
             Duration::ZERO => MAX_REQUEST_TIME,
             timeout => timeout.min(MAX_REQUEST_TIME),
         },
@@ -305,7 +304,7 @@ fn parse(text: &str) -> Option<Duration> {
     if !text.contains('%') {
         return parse_duration(text);
     }
-    // `+` and the two signs for micro, as a query writes them.
+    // `+` and the two code points for micro, which are escaped in a query.
     let decoded = text
         .replace("%2B", "+")
         .replace("%C2%B5", "\u{b5}")
@@ -313,8 +312,8 @@ fn parse(text: &str) -> Option<Duration> {
     parse_duration(&decoded)
 }
 
-/// The caller that shows `credentials`, if it `may_use` what it asks for. Either way it is
-/// counted, and a refusal logged.
+/// Returns the caller that `credentials` identify, if it `may_use` the endpoint. The result is
+/// counted, and a refusal is logged.
 pub(crate) fn identify(
     shared: &GatewayState,
     snapshot: &Snapshot,

@@ -1,6 +1,7 @@
-//! The log of who was refused: whom a caller's certificate or token names, what is wrong with it
-//! and what mends that. Clients that prove nothing can neither fill the log nor hide the
-//! lines about those whose certificate the client CA signed: each has its own rate.
+//! The log of clients that failed authentication: the identity that their certificate or token
+//! claims, what is wrong with it, and the remedy. Unauthenticated clients can neither fill the log
+//! nor hide the lines about clients with a certificate of the client CA: each kind has a rate limit
+//! of its own.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -11,37 +12,37 @@ use openssl::error::ErrorStack;
 
 use crate::identity::{Credentials, Refusal};
 
-/// Writes some refusals and counts the others.
+/// Logs refusals within the rate limits, and counts the others.
 pub(crate) struct Refusals {
-    /// Of clients whose certificate leads to the client CA.
+    /// For clients whose certificate chains to the client CA.
     known: LogInterval,
-    /// Of all others.
+    /// For all other clients.
     strangers: LogInterval,
-    /// Of handshakes that failed.
+    /// For handshakes that failed.
     handshakes: LogInterval,
 }
 
-/// Who was refused.
+/// A client that was refused.
 pub(crate) struct RefusedClient<'r> {
     pub(crate) peer: SocketAddr,
     pub(crate) credentials: Credentials<'r>,
-    /// Whether its certificate leads to the client CA.
+    /// Whether its certificate chains to the client CA.
     pub(crate) is_known: bool,
 }
 
-/// At most one line in each interval: an unauthenticated client must not fill the log, nor have
-/// answers wait for it.
+/// A limit of one line in each interval: an unauthenticated client must neither fill the log nor
+/// delay responses by it.
 struct LogInterval {
     interval: Duration,
     start: Instant,
-    /// When the next one is written, in milliseconds from the start.
+    /// When the next line may be written, in milliseconds since the start.
     next: AtomicU64,
     unwritten: AtomicU64,
 }
 
 const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A load balancer's probe may fail the same way every second, for ever.
+/// The health check of a load balancer may fail in the same way every second, forever.
 const HANDSHAKE_INTERVAL: Duration = Duration::from_secs(10);
 
 // === impl Refusals ===
@@ -55,7 +56,7 @@ impl Refusals {
         }
     }
 
-    /// Writes why `client` was refused, unless another was written just now.
+    /// Logs why `client` was refused, unless another line was just written.
     pub(crate) fn log(&self, refusal: &Refusal, client: &RefusedClient<'_>) {
         let rate = if client.is_known {
             &self.known
@@ -79,7 +80,7 @@ impl Refusals {
         );
     }
 
-    /// Writes why a caller that is known was refused, unless another was written just now.
+    /// Logs why an authenticated caller was refused, unless another line was just written.
     pub(crate) fn log_caller(&self, refusal: &Refusal) {
         match self.known.due() {
             Some(unwritten) => {
@@ -89,9 +90,9 @@ impl Refusals {
         }
     }
 
-    /// Writes why the handshake with `peer` failed, if that is a matter of certificates or
-    /// protocols, and unless another was written just now. A peer that merely closes the
-    /// connection, as probes do, is not worth a line.
+    /// Logs why the handshake with `peer` failed if it is about certificates or protocols, unless
+    /// another line was just written. A peer that merely closes the connection, as health checks
+    /// do, is not logged.
     pub(crate) fn log_handshake(&self, error: &dyn Error, peer: SocketAddr) {
         if let Some(remedy) = remedy(error)
             && let Some(unwritten) = self.handshakes.due()
@@ -103,7 +104,7 @@ impl Refusals {
     }
 }
 
-/// What mends a handshake that failed with `error`. Reasons over 1000 are alerts that the
+/// The remedy for a handshake that failed with `error`. Reason codes above 1000 are alerts that the
 /// client sent.
 fn remedy(error: &dyn Error) -> Option<&'static str> {
     const HTTP_REQUEST: i32 = 156;
@@ -150,7 +151,8 @@ impl LogInterval {
         }
     }
 
-    /// Whether it is time to write, and then how many were not since the last time.
+    /// Whether a line may be written now; if so, with the number of lines suppressed since the last
+    /// one.
     fn due(&self) -> Option<u64> {
         self.due_at(self.start.elapsed())
     }

@@ -1,8 +1,7 @@
-//! What is read of a request, for either version of HTTP: its head, and its body within limits of size
-//! and time.
+//! The head of a request, and its body, which is read within limits of size and time.
 //!
-//! HTTP/1.1 and HTTP/2 come from crates with different types for the same fields. Both
-//! are read once, field by field, into a [`RequestHead`]: what follows knows neither.
+//! HTTP/1.1 and HTTP/2 come from crates with different types for the same fields. Both are
+//! converted once into a [`RequestHead`], so that the code after it does not depend on the version.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -21,7 +20,7 @@ use super::respond::Rejection;
 use crate::config::kubeconfig::Secret;
 use crate::telemetry::metrics::Phase;
 
-/// The parts of a head that the routes look at, borrowed from it.
+/// The parts of a head that the routes use, borrowed from it.
 pub(crate) struct RequestHead<'r> {
     pub(crate) connection: &'r Connection,
     pub(crate) is_post: bool,
@@ -41,7 +40,7 @@ pub(crate) struct RequestHead<'r> {
     pub(crate) via: Vec<&'r [u8]>,
 }
 
-/// A field that counts only where it is the only one of its name.
+/// A field that is used only if it occurs exactly once.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SingleField<'r> {
     /// There is none.
@@ -53,33 +52,33 @@ pub(crate) enum SingleField<'r> {
     Several,
 }
 
-/// A path: the route, and the token before it.
+/// A path: the route, and the path token before it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ReviewPath {
     pub(crate) route: ReviewRoute,
-    /// That of `/t/TOKEN` before the route. It is nowhere else: what is logged, counted and recorded of a
-    /// request knows the route alone.
+    /// The token in `/t/TOKEN` before the route. It is stored here only, so that it is not in logs,
+    /// metrics or recordings.
     pub(crate) token: Option<Secret>,
 }
 
-/// Where a path leads.
+/// The route of a path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReviewRoute {
     /// `/authorize`
     Authorize,
-    /// `/validate` or `/mutate`, and the only policy that is to be asked.
+    /// `/validate` or `/mutate`, and the only policy or webhook configuration to evaluate.
     Admit(Phase, Option<String>),
 }
 
-/// How long the first MiB of a body may take to arrive, and each further one.
+/// The time in which the first MiB of a body must arrive, and each further one.
 const FIRST_STEP_TIMEOUT: Duration = Duration::from_secs(5);
 const STEP_TIMEOUT: Duration = Duration::from_secs(1);
 const STEP_BYTES: usize = 1 << 20;
 
-/// The most that is read of a body that nobody looks at.
+/// The most bytes that are read of a body that is discarded.
 const MAX_SKIPPED_BYTES: usize = 64 << 10;
 
-/// Whether the headers say `application/json`, in UTF-8 and as it is.
+/// Whether the body is declared as `application/json` in UTF-8, without compression.
 pub(crate) fn check_content_type(head: &RequestHead<'_>) -> Result<(), Rejection> {
     let is_json = head.content_type.is_some_and(is_json);
     let is_plain = head
@@ -93,7 +92,7 @@ pub(crate) fn check_content_type(head: &RequestHead<'_>) -> Result<(), Rejection
 }
 
 fn is_json(value: &[u8]) -> bool {
-    // As nearly every client writes it.
+    // Nearly every client sends exactly this.
     if value == b"application/json" {
         return true;
     }
@@ -104,7 +103,7 @@ fn is_json(value: &[u8]) -> bool {
     is_json && parts.all(|parameter| !is_foreign_charset(parameter))
 }
 
-/// Whether a parameter names a character set other than UTF-8 and its subset.
+/// Whether a parameter names a character set other than UTF-8 or its subset US-ASCII.
 fn is_foreign_charset(parameter: &[u8]) -> bool {
     let Some((name, value)) = parameter.split_at_checked(8) else {
         return false;
@@ -119,7 +118,7 @@ fn is_foreign_charset(parameter: &[u8]) -> bool {
         && !value.eq_ignore_ascii_case(b"us-ascii")
 }
 
-/// The length that the headers announce; 0 if none.
+/// The announced length of the body; 0 if there is none.
 pub(crate) fn content_length(head: &RequestHead<'_>) -> usize {
     let text = head
         .content_length
@@ -127,7 +126,7 @@ pub(crate) fn content_length(head: &RequestHead<'_>) -> usize {
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// How long a body of which so much is there may have taken.
+/// The time in which a body of which `received` bytes have arrived may arrive.
 fn allowance(received: usize) -> Duration {
     let further = u32::try_from(received / STEP_BYTES).unwrap_or(u32::MAX);
     STEP_TIMEOUT
@@ -135,15 +134,15 @@ fn allowance(received: usize) -> Duration {
         .saturating_add(FIRST_STEP_TIMEOUT)
 }
 
-/// A body that was read.
+/// A complete body.
 pub(crate) struct ReadBody {
     pub(crate) bytes: Bytes,
-    /// Nothing had to be waited for.
+    /// Whether it was read without waiting.
     pub(crate) at_once: bool,
 }
 
-/// The whole body of a request that arrived at `begun`, or why not. Who sends slowly keeps
-/// the room of others: the time is bounded by what has arrived, and by `deadline`.
+/// Reads the whole body of a request that arrived at `begun`. The time is bounded by the bytes that
+/// have arrived and by `deadline`, because a slow client holds memory that others need.
 pub(crate) async fn read_body<B, E>(
     payload: &mut B,
     permit: &mut Permit,
@@ -157,7 +156,7 @@ where
     read_body_until(Instant::now, payload, permit, limit, begun, deadline).await
 }
 
-/// The same by a clock that is given.
+/// Like [`read_body`], with the given clock.
 async fn read_body_until<B, E>(
     now: impl Fn() -> Instant + Unpin,
     payload: &mut B,
@@ -204,8 +203,8 @@ where
     }
 }
 
-/// Takes a small body that has come with its head out of the way, so that the
-/// connection stays good after a rejection. Waits for nothing.
+/// Discards a small body that arrived together with its head, so that the connection can be reused
+/// after a rejection. Does not wait for further bytes.
 pub(crate) async fn skip_body<B, E>(payload: &mut B)
 where
     B: Stream<Item = Result<Bytes, E>> + Unpin,
@@ -232,7 +231,7 @@ where
     }
 }
 
-/// What has arrived. A body in one piece is never copied.
+/// The bytes that have arrived. A body that arrives in one piece is not copied.
 #[derive(Default)]
 struct ReceivedBody {
     first: Bytes,
@@ -303,7 +302,7 @@ impl<'r> SingleField<'r> {
 // === impl ReviewPath ===
 
 impl ReviewPath {
-    /// What `path`, as it stands in the request, says.
+    /// Parses `path`, which is still encoded.
     pub(crate) fn of(path: &str) -> Option<Self> {
         if path.contains('%') {
             let uri = Uri::try_from(path).ok()?;
@@ -378,8 +377,8 @@ impl ReceivedBody {
     }
 }
 
-/// Ends at the deadline; the timer is made at the second poll. Most bodies come
-/// with their heads and are there by then: they need none.
+/// Completes at the deadline. The timer is created at the second poll, because most bodies arrive
+/// with their heads and need none.
 struct LateTimer<N> {
     now: N,
     deadline: Instant,
@@ -390,7 +389,7 @@ struct LateTimer<N> {
 // === impl LateTimer ===
 
 impl<N> LateTimer<N> {
-    /// Ends later than before, or at the same time.
+    /// Moves the deadline, unless that would be earlier than before.
     fn extend(&mut self, deadline: Instant) {
         if deadline > self.deadline {
             self.deadline = deadline;

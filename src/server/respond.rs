@@ -1,4 +1,4 @@
-//! Rejections, and the answers to requests: reviews and rejections.
+//! Rejections, and the replies to requests.
 
 use actix_web::web::Bytes;
 use thiserror::Error;
@@ -9,48 +9,48 @@ use crate::state::Snapshot;
 use portcullis_policy::api::{AdmissionReviewError, Status, SubjectAccessReviewError};
 use portcullis_policy::model::StatusReason;
 
-/// Why a request is not answered with a review. What it says goes to the caller.
+/// Why a request is not answered with a review. The message is sent to the caller.
 #[derive(Debug, Error)]
 pub(crate) enum Rejection {
     /// Nothing is served at this path.
     #[error("no such path")]
     NotFound,
-    /// The path serves POST alone.
+    /// The path accepts POST only.
     #[error("only POST is allowed")]
     MethodNotAllowed,
     /// The gateway is not ready yet.
     #[error("the gateway is starting")]
     Starting,
-    /// Nothing is known yet of the caller's cluster.
+    /// No objects of the caller's cluster are known yet.
     #[error("the objects of the cluster are not known yet")]
     Unsynced,
-    /// Files of the caller's cluster have faults, and nothing stands in for them.
+    /// Files of the caller's cluster have faults, and there are no earlier ones.
     #[error(
         "the policies of the cluster are not known: its own files have faults, and the gateway has no earlier \
          ones; its log says which"
     )]
     FaultyFiles,
-    /// Who calls is not known, or may not.
+    /// The caller is unknown or not authorized.
     #[error("{}", refusal.message())]
     Refused {
-        /// Why.
+        /// The reason.
         refusal: Refusal,
-        /// What `WWW-Authenticate` offers.
+        /// The value of `WWW-Authenticate`.
         challenge: String,
     },
-    /// The body is not JSON by its headers.
+    /// The headers do not declare a JSON body.
     #[error("the body must be of type application/json, in UTF-8 and not compressed")]
     UnsupportedMediaType,
-    /// The timeout in the query is none.
+    /// The timeout in the query is not a duration.
     #[error("the timeout in the query is not a duration such as 3s")]
     InvalidTimeout,
-    /// The gateway called itself.
+    /// The gateway made the call itself.
     #[error(
         "this gateway made the call itself (`{pseudonym}` is in the Via header): the address of a \
          webhook or authorizer in its configuration leads back to it"
     )]
     Loop {
-        /// What it calls itself.
+        /// The pseudonym that the gateway uses in `Via`.
         pseudonym: String,
     },
     /// The body is too large.
@@ -59,34 +59,35 @@ pub(crate) enum Rejection {
         /// `limits.bodyBytes`.
         limit: usize,
     },
-    /// As many requests or bytes are in flight as may be for this cluster.
+    /// The limit of requests or bytes in flight for this cluster is reached.
     #[error("too many requests are in flight")]
     TooManyRequests,
     /// The body did not arrive in time.
     #[error("the deadline passed before the body was received")]
     BodyDeadlineExceeded,
-    /// The gateway ends, and the body was not there at the end of `server.shutdownTimeout`.
+    /// The gateway is shutting down, and the body did not arrive by the end of
+    /// `server.shutdownTimeout`.
     #[error("the gateway is shutting down")]
     ShuttingDown,
-    /// The connection broke within the body, or its framing is wrong.
+    /// The connection was lost within the body, or its framing is invalid.
     #[error("the body was not received completely")]
     Incomplete,
     /// The review was not answered before its deadline.
     #[error("the deadline passed before the review was answered")]
     ReviewDeadlineExceeded,
-    /// The path names a policy or webhook configuration that is not there.
+    /// The path names a policy or webhook configuration that does not exist.
     #[error("there is no policy or webhook configuration `{name}` for this endpoint")]
     NoSuchPolicy {
         /// The name in the path.
         name: String,
     },
-    /// The body is not an AdmissionReview that can be answered.
+    /// The body is not a valid AdmissionReview.
     #[error("{0}")]
     AdmissionReview(#[from] AdmissionReviewError),
-    /// A fault of the gateway.
+    /// An internal error.
     #[error("internal error")]
     Internal,
-    /// The body is not a review that can be answered.
+    /// The body is not a valid SubjectAccessReview.
     #[error("{}", .0.message())]
     Review(#[from] SubjectAccessReviewError),
 }
@@ -103,13 +104,13 @@ impl From<JobError> for Rejection {
 // === impl Rejection ===
 
 impl Rejection {
-    /// That of a caller, by what is in force.
+    /// The rejection of a caller, with the challenge of the authenticator in force.
     pub(crate) fn of(refusal: Refusal, snapshot: &Snapshot) -> Self {
         let challenge = snapshot.authenticator.challenge().to_owned();
         Self::Refused { refusal, challenge }
     }
 
-    /// The answer.
+    /// The reply.
     pub(crate) fn reply(&self) -> Reply {
         let status = self.status();
         let field = match self {
@@ -162,25 +163,25 @@ impl Rejection {
     }
 }
 
-/// The type of every body on the `server` listener.
+/// The content type of every body on the `server` listener.
 pub(crate) const JSON: &str = "application/json";
 
-/// What is sent back, whichever version of HTTP is spoken. Its body is [`JSON`].
+/// A response, independent of the HTTP version. Its body is [`JSON`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     /// The HTTP status.
     pub(crate) code: u16,
-    /// A header field of its own.
+    /// A header field that only some replies have.
     pub(crate) field: Option<ReplyField>,
     pub(crate) body: Bytes,
-    /// The client shall use another connection from now on.
+    /// Whether the client should use another connection from now on.
     pub(crate) is_last: bool,
 }
 
-/// A header field of some answers.
+/// A header field that only some replies have.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReplyField {
-    /// `Allow`: the methods that are allowed.
+    /// `Allow`: the allowed methods.
     Allow(&'static str),
     /// `Retry-After`: in seconds.
     RetryAfter(u32),
@@ -191,7 +192,7 @@ pub(crate) enum ReplyField {
 // === impl Reply ===
 
 impl Reply {
-    /// A review.
+    /// A reply with a review.
     pub(crate) const fn review(body: Bytes) -> Self {
         Self {
             code: 200,

@@ -1,5 +1,5 @@
-//! The threads that serve the connections of the `server` listener, one for each core: TLS handshakes,
-//! then HTTP, and what answers at each path.
+//! The threads that serve the connections of the `server` listener, one for each core: TLS
+//! handshakes, HTTP, and the routes.
 //!
 //! ```text
 //! accept ──▶ the worker with the fewest connections ──▶ TLS ─┬─▶ http1 ─┬─▶ routes
@@ -11,10 +11,10 @@
 //! | `/authorize` | POST | a SubjectAccessReview: [`authorize`] |
 //! | `/validate`, `/validate/{name}` | POST | an AdmissionReview: [`admit`] |
 //! | `/mutate`, `/mutate/{name}` | POST | the same |
-//! | `/t/{token}` before the last two | POST | the same, for callers known by that token alone |
+//! | any of them after `/t/{token}` | POST | the same, for callers identified by that token alone |
 //!
-//! Any other method is answered with 405, any other path with 404.
-//! [`receive`](super::receive) has the checks before a review is decoded.
+//! Any other method is answered with 405, any other path with 404. [`receive`](super::receive)
+//! makes the checks before a review is decoded.
 
 use std::future::Future;
 use std::io;
@@ -45,10 +45,10 @@ use crate::identity::PeerCertificate;
 use crate::telemetry::metrics::{Endpoint, Phase};
 use crate::telemetry::per_worker::{become_worker, worker_count};
 
-/// The threads of each worker that read files of credentials.
+/// The threads of each worker for blocking work, such as reading files of credentials.
 const BLOCKING_THREADS: usize = 1;
 
-/// All of them.
+/// All workers.
 pub(crate) struct Workers(Vec<Worker>);
 
 struct Worker {
@@ -57,26 +57,27 @@ struct Worker {
     connections: Arc<AtomicUsize>,
 }
 
-/// A connection on its way to a worker, in the form that another thread's runtime can take.
+/// A connection that is handed to a worker, without a registration in the runtime of the accepting
+/// thread.
 struct WorkerJob {
     stream: std::net::TcpStream,
     accepted: WorkerParts,
 }
 
-/// What goes with the stream.
+/// The parts of a handed-over connection besides its stream.
 struct WorkerParts {
     peer: std::net::SocketAddr,
     tracked: TrackedConnection,
     load: Load,
 }
 
-/// One connection of a worker, until this is dropped.
+/// Counts one connection of a worker until it is dropped.
 struct Load(Arc<AtomicUsize>);
 
 // === impl Workers ===
 
 impl Workers {
-    /// Starts them; every handshake begins with `tls`.
+    /// Starts the workers, which accept TLS with `tls`.
     pub(crate) fn start(shared: &Data<GatewayState>, tls: &SslContext) -> io::Result<Self> {
         let start = |number| Worker::start(number, shared.clone(), tls.clone());
         (0..worker_count())
@@ -85,17 +86,17 @@ impl Workers {
             .map(Self)
     }
 
-    /// Has the worker with the fewest connections serve this one.
+    /// Passes the connection to the worker with the fewest connections.
     pub(crate) fn serve(&self, accepted: AcceptedConnection) -> io::Result<()> {
         let load = |worker: &&Worker| worker.connections.load(Ordering::Relaxed);
         let worker = self.0.iter().min_by_key(load);
         worker.ok_or(io::ErrorKind::NotFound)?.take(accepted)
     }
 
-    /// Ends them, and what they serve.
+    /// Stops the workers and drops their connections.
     pub(crate) fn stop(self) {
         for worker in &self.0 {
-            // One that has ended already needs no telling.
+            // An error means that the worker has already ended.
             let _ended = worker.arbiter.stop();
         }
         for worker in self.0 {
@@ -139,7 +140,7 @@ impl Worker {
             tracked,
             load: Load::new(&self.connections),
         };
-        // A connection that has broken already breaks nothing else.
+        // An error concerns this connection only.
         let Ok(stream) = stream.into_std() else {
             return Ok(());
         };
@@ -165,7 +166,7 @@ impl Drop for Load {
     }
 }
 
-/// What one worker does.
+/// The task of one worker.
 async fn work(shared: Data<GatewayState>, tls: SslContext, mut jobs: UnboundedReceiver<WorkerJob>) {
     let shared = Rc::new(shared);
     let of_http1 = Rc::clone(&shared);
@@ -219,7 +220,7 @@ where
     }
 }
 
-/// Tells what the handshake has proven.
+/// Records what the handshake has proven about the client.
 fn prove(tracked: &TrackedConnection, certificate: Option<&PeerCertificate>, shared: &GatewayState) {
     let (authenticator, now) = (&shared.state.current().authenticator, SystemTime::now());
     tracked.handshake_done(certificate.is_some_and(|certificate| authenticator.knows(certificate, now)));
@@ -228,7 +229,7 @@ fn prove(tracked: &TrackedConnection, certificate: Option<&PeerCertificate>, sha
     }
 }
 
-/// Why there is no connection.
+/// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandshakeError {
     #[error("{0}")]
@@ -239,7 +240,7 @@ pub(crate) enum HandshakeError {
     Tls(#[from] openssl::ssl::Error),
 }
 
-/// The stream of a connection whose handshake begins with `tls`.
+/// Accepts a TLS connection with `tls`.
 pub(crate) async fn handshake(
     stream: TcpStream,
     tls: &SslContext,
@@ -250,7 +251,7 @@ pub(crate) async fn handshake(
     Ok(stream)
 }
 
-/// The certificate that the client sent.
+/// The certificate that the client sent, with its intermediates.
 pub(crate) fn certificate(stream: &SslStream<TcpStream>) -> Option<PeerCertificate> {
     let leaf = stream.ssl().peer_certificate()?;
     let sent_with_it = stream.ssl().peer_cert_chain().into_iter().flatten();
@@ -259,8 +260,8 @@ pub(crate) fn certificate(stream: &SslStream<TcpStream>) -> Option<PeerCertifica
 
 // The routes.
 
-/// Answers one request, and gives back what is left of its body. The head is checked before
-/// this returns, so that the future borrows nothing from it. `shared` is the worker's own reference.
+/// Answers one request, and returns the rest of its body. The head is checked before this function
+/// returns, so that the future does not borrow it. `shared` is the worker's own reference.
 fn answer<B, E>(
     shared: &Rc<Data<GatewayState>>,
     head: &RequestHead<'_>,
@@ -320,14 +321,14 @@ async fn review(
 ) -> Result<Bytes, Rejection> {
     match route {
         ReviewRoute::Authorize => authorize::answer(shared, received).await,
-        // Boxed: it is large, and every request would have to have room for it.
+        // Boxed because it is large, and would enlarge the future of every request.
         ReviewRoute::Admit(phase, only) => Box::pin(admit::answer(shared, received, phase, only))
             .await
             .map(Bytes::from),
     }
 }
 
-/// Counts the answer and, while draining, has the connection close after it.
+/// Counts the response and, while draining, closes the connection after it.
 fn finish(shared: &GatewayState, endpoint: Option<Endpoint>, answer: Result<Bytes, Rejection>) -> Reply {
     let mut reply = match answer {
         Ok(review) => Reply::review(review),

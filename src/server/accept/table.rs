@@ -1,5 +1,5 @@
-//! The table of connections, the state that it shares with the task of each, and which one has to be
-//! closed for another.
+//! The table of connections, the status that it shares with the task of each connection, and the
+//! choice of the connection that is closed to make room.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::future::{Future, poll_fn};
@@ -16,34 +16,35 @@ use futures_util::task::AtomicWaker;
 use crate::config::ConnectionLimits;
 use crate::server::limits::Shares;
 
-/// How many connections may be on their way out besides those that count.
+/// The most connections that may be closing, besides those that count towards the maximum.
 pub(crate) const MAX_CLOSING: usize = 64;
 
-/// How many connections a listener may have at the moment.
+/// The limits for the connections of a listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AcceptLimits {
-    /// As configured.
+    /// The configured limits.
     pub(crate) connections: ConnectionLimits,
-    /// Among how many clusters they are shared.
+    /// The number of clusters among which the connections are shared.
     pub(crate) clusters: usize,
 }
 
-/// The connections of one listener, by number: the lower, the older.
+/// The connections of one listener by number, in the order in which they were accepted.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionTable {
     next: u64,
     open: BTreeMap<u64, TableEntry>,
-    /// Those without proof that are not closed yet.
+    /// Unproven connections, without those that are closing.
     unproven: BTreeSet<u64>,
-    /// Those of them whose client has sent nothing yet.
+    /// Unproven connections on which the client has sent nothing.
     silent: BTreeSet<u64>,
-    /// Those without proof by client, and by whether it has sent anything.
+    /// Unproven connections by client network, and by whether the client has sent anything.
     networks: HashMap<(IpAddr, bool), BTreeSet<u64>>,
-    /// Those with a certificate of the client CA that no caller has used yet, not closed.
+    /// Connections with a certificate of the client CA on which no caller was authenticated yet,
+    /// without those that are closing.
     of_authority: BTreeSet<u64>,
-    /// Those of callers that are not closed yet, by cluster.
+    /// Connections of callers by cluster, without those that are closing.
     of_clusters: HashMap<Arc<str>, BTreeSet<u64>>,
-    /// How many are closed and not gone yet.
+    /// The number of connections that are closing.
     closing: usize,
     stage: Option<ConnectionStage>,
 }
@@ -54,9 +55,9 @@ struct TableEntry {
     network: IpAddr,
     /// Whether the client has sent anything.
     has_sent: bool,
-    /// The cluster whose caller has used it.
+    /// The cluster of the caller that was authenticated on it.
     cluster: Option<Arc<str>>,
-    /// When the client must be authenticated.
+    /// The time by which the client must be authenticated, in milliseconds.
     prove_by: u64,
     is_closing: bool,
 }
@@ -64,7 +65,7 @@ struct TableEntry {
 // === impl AcceptLimits ===
 
 impl From<ConnectionLimits> for AcceptLimits {
-    /// All in common.
+    /// A single share for all connections.
     fn from(connections: ConnectionLimits) -> Self {
         Self {
             connections,
@@ -76,8 +77,8 @@ impl From<ConnectionLimits> for AcceptLimits {
 // === impl ConnectionTable ===
 
 impl ConnectionTable {
-    /// A new connection, for which another is closed if there are too many;
-    /// `None` if there is none to close.
+    /// Adds a connection, and closes another if there are too many. Returns `None` if none can be
+    /// closed.
     pub(crate) fn add(
         &mut self,
         address: IpAddr,
@@ -123,7 +124,7 @@ impl ConnectionTable {
         Some((number, status))
     }
 
-    /// Its client has sent something.
+    /// Records that the client has sent data.
     pub(crate) fn has_sent(&mut self, number: u64) {
         let Some(entry) = self.open.get_mut(&number) else {
             return;
@@ -138,8 +139,8 @@ impl ConnectionTable {
         }
     }
 
-    /// It no longer counts for the limits of unauthenticated connections, but for `cluster`
-    /// if its client is a caller.
+    /// Removes the connection from those that count as unauthenticated. It counts for `cluster` if
+    /// its client is a caller.
     pub(crate) fn prove(&mut self, number: u64, cluster: Option<&Arc<str>>) {
         self.forget(number);
         let Some(entry) = self.open.get_mut(&number).filter(|entry| !entry.is_closing) else {
@@ -153,7 +154,7 @@ impl ConnectionTable {
         of_its_kind.insert(number);
     }
 
-    /// It is gone.
+    /// Removes a connection that has ended.
     pub(crate) fn remove(&mut self, number: u64) {
         self.forget(number);
         if self.open.remove(&number).is_some_and(|entry| entry.is_closing) {
@@ -161,12 +162,12 @@ impl ConnectionTable {
         }
     }
 
-    /// How many there are.
+    /// The number of connections, including those that are closing.
     pub(crate) fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// Closes what is overdue at `now`.
+    /// Closes the connections that are overdue at `now`.
     pub(crate) fn sweep(&mut self, now: u64) {
         let unproven = &self.unproven;
         let is_overdue = |number: &u64, entry: &TableEntry| {
@@ -183,14 +184,15 @@ impl ConnectionTable {
         }
     }
 
-    /// Closes the oldest without proof, first of those whose client has sent nothing; whether there was one.
+    /// Closes the oldest unproven connection, of those on which the client has sent nothing if
+    /// there are any. Returns whether there was one.
     pub(crate) fn close_oldest(&mut self) -> bool {
         let oldest = self.silent.first().or(self.unproven.first()).copied();
         oldest.inspect(|oldest| self.close(*oldest)).is_some()
     }
 
-    /// Has every connection, those to come too, go on to `stage`. Nobody waits
-    /// for the end of those without proof.
+    /// Advances every connection to `stage`, including those that are added later. Unproven
+    /// connections are closed at once instead of ending.
     pub(crate) fn advance(&mut self, stage: ConnectionStage) {
         self.stage = Some(stage);
         for entry in self.open.values() {
@@ -199,19 +201,20 @@ impl ConnectionTable {
         while stage >= ConnectionStage::Ending && self.close_oldest() {}
     }
 
-    /// Whether as many connections are closing as may be.
+    /// Whether no further connection may be closing.
     pub(crate) fn is_crowded(&self) -> bool {
         self.closing >= MAX_CLOSING
     }
 
     /// Closes one connection to make room for a new one:
     ///
-    /// 1. the newest of the cluster that has the most, if it has more than its share;
-    /// 2. otherwise the oldest that no caller has used, first of those whose client has sent nothing, so that
-    ///    nobody who opens connections ends a caller's handshake.
+    /// 1. the newest of the cluster that has the most connections, if that is more than its share;
+    ///   2. otherwise the oldest on which no caller was authenticated, first of those on which the
+    ///   client has sent nothing, so that merely opening connections does not interrupt the
+    ///   handshake of a caller.
     ///
-    /// In the other order, the new connections of the clusters whose share is taken would close each
-    /// other during their handshakes.
+    /// In the other order, new connections of the clusters whose share is exhausted would close
+    /// each other during their handshakes.
     fn make_room(&mut self, max: usize, clusters: usize) -> bool {
         let number = self
             .newest_beyond_share(max, clusters)
@@ -258,7 +261,7 @@ impl ConnectionTable {
         self.forget(number);
     }
 
-    /// Removes it from all that counts it.
+    /// Removes the connection from all indexes.
     fn forget(&mut self, number: u64) {
         let Some(entry) = self.open.get(&number) else {
             return;
@@ -274,7 +277,7 @@ impl ConnectionTable {
     }
 }
 
-/// Removes a number of one key, and the key with its last number.
+/// Removes a number from the set of a key, and the key with its last number.
 fn remove_of<K: Eq + Hash>(numbers: &mut HashMap<K, BTreeSet<u64>>, key: &K, number: u64) {
     if let Some(of_key) = numbers.get_mut(key) {
         of_key.remove(&number);
@@ -284,8 +287,8 @@ fn remove_of<K: Eq + Hash>(numbers: &mut HashMap<K, BTreeSet<u64>>, key: &K, num
     }
 }
 
-/// What counts as one client: an IPv4 address, or a /64 of IPv6, of which one
-/// host may use every address.
+/// The network that counts as one client: an IPv4 address, or a /64 of IPv6, because a host may use
+/// every address of its /64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
@@ -297,43 +300,44 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How far a connection's end has come.
+/// The stages of a connection, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ConnectionStage {
-    /// It stays.
+    /// The connection is kept open.
     Open,
-    /// What is in flight and what still comes is answered; clients are asked to go elsewhere.
+    /// Requests in flight and new requests are answered; clients are asked to reconnect elsewhere.
     Draining,
-    /// Nothing is in flight: it ends as if the client had ended it.
+    /// The connection is idle and ends as if the client had closed it.
     Ending,
-    /// It is dropped, whatever it is doing.
+    /// The connection is dropped at once, even if a request is in flight.
     Closed,
 }
 
-/// What is known of who is at the other end.
+/// What was proven about the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PeerStanding {
-    /// Nobody, so far.
+    /// Nothing.
     Stranger,
-    /// A client that has the key of a certificate of the client CA.
+    /// It has the key of a certificate of the client CA.
     SignedByClientCa,
-    /// A caller.
+    /// It is a caller.
     Caller,
 }
 
 /// No deadline.
 const NEVER: u64 = u64::MAX;
 
-/// Shared by the [`ConnectionTable`], which says when a connection must end, and the
-/// connection's task, which does it. In cache lines of its own: other connections are those of other workers.
+/// The status shared by the [`ConnectionTable`], which decides when a connection must end, and the
+/// task of the connection, which ends it. Aligned to a cache line, because other connections are
+/// served by other workers.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct ConnectionStatus {
     stage: AtomicU8,
     standing: AtomicU8,
-    /// When the handshake or head under way must be complete, on the table's clock.
+    /// The time by which the pending handshake or head must be complete, on the clock of the table.
     deadline: AtomicU64,
-    /// When the client must have read some of what is written to it.
+    /// The time by which the client must have read some of the response.
     read_deadline: AtomicU64,
     task: AtomicWaker,
 }
@@ -354,7 +358,7 @@ impl ConnectionStage {
 // === impl ConnectionStatus ===
 
 impl ConnectionStatus {
-    /// A connection whose handshake must be complete at `deadline`.
+    /// The status of a connection whose handshake must be complete by `deadline`.
     pub(crate) fn new(stage: ConnectionStage, deadline: u64) -> Self {
         Self {
             stage: AtomicU8::new(stage as u8),
@@ -365,61 +369,61 @@ impl ConnectionStatus {
         }
     }
 
-    /// How far its end has come.
+    /// The stage of the connection.
     pub(crate) fn stage(&self) -> ConnectionStage {
         ConnectionStage::of(self.stage.load(Ordering::Acquire))
     }
 
-    /// Whether its client is authenticated.
+    /// Whether the client is authenticated.
     pub(crate) fn is_proven(&self) -> bool {
         self.is_at_least(PeerStanding::SignedByClientCa)
     }
 
-    /// Whether its client is known so well.
+    /// Whether at least `standing` was proven about the client.
     pub(crate) fn is_at_least(&self, standing: PeerStanding) -> bool {
         self.standing.load(Ordering::Relaxed) >= standing as u8
     }
 
-    /// Notes how well its client is known; whether that is new.
+    /// Records what was proven about the client. Returns whether that is more than before.
     pub(crate) fn prove(&self, standing: PeerStanding) -> bool {
         self.standing.fetch_max(standing as u8, Ordering::Relaxed) < standing as u8
     }
 
-    /// Has the connection's task go on to `stage`, if it is not there yet.
+    /// Advances the connection to `stage`, unless it is there already, and wakes its task.
     pub(crate) fn advance(&self, stage: ConnectionStage) {
         self.stage.fetch_max(stage as u8, Ordering::AcqRel);
         self.task.wake();
     }
 
-    /// A head began, or a handshake: it is awaited until `deadline`, unless another is already.
+    /// Sets the deadline of a handshake or head, unless one is already set.
     pub(crate) fn expect(&self, deadline: u64) {
         if self.deadline.load(Ordering::Relaxed) == NEVER {
             self.deadline.store(deadline, Ordering::Relaxed);
         }
     }
 
-    /// What was awaited is there.
+    /// Clears the deadline of the handshake or head, which is complete.
     pub(crate) fn reached(&self) {
         self.deadline.store(NEVER, Ordering::Relaxed);
     }
 
-    /// The client does not read: it must until `deadline`, unless another is already set.
+    /// Sets the deadline by which the client must read, unless one is already set.
     pub(crate) fn expect_reader(&self, deadline: u64) {
         let set = |before| (before == NEVER).then_some(deadline);
-        // One that is set stays.
+        // The update fails if a deadline is set, which then stays.
         let _ = self
             .read_deadline
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
     }
 
-    /// It read.
+    /// Clears the deadline by which the client must read.
     pub(crate) fn clear_read_deadline(&self) {
         if self.read_deadline.load(Ordering::Relaxed) != NEVER {
             self.read_deadline.store(NEVER, Ordering::Relaxed);
         }
     }
 
-    /// Whether something was awaited in vain.
+    /// Whether a deadline has passed.
     pub(crate) fn is_overdue(&self, now: u64) -> bool {
         let deadlines = [&self.deadline, &self.read_deadline];
         deadlines
@@ -427,7 +431,7 @@ impl ConnectionStatus {
             .any(|deadline| now >= deadline.load(Ordering::Relaxed))
     }
 
-    /// Serves the connection until that ends or the connection is closed from outside.
+    /// Polls `serving` until it ends or the connection is closed by the table.
     pub(crate) async fn run(&self, serving: impl Future<Output = ()>) {
         let mut serving = pin!(serving);
         poll_fn(|context| {

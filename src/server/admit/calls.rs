@@ -1,7 +1,7 @@
-//! Calls to webhooks: encoding, timeouts, replies.
+//! Calls to webhooks: requests, timeouts, replies.
 //!
 //! ```text
-//! now ────── timeout of a call ─────▶ end of calls ── margin ──▶ the caller gives up
+//! now ────── timeout of a call ─────▶ end of calls ── margin ──▶ deadline of the caller
 //!      the webhook's own, if shorter       the reply is on its way
 //! ```
 
@@ -20,18 +20,18 @@ use portcullis_policy::admission::webhook::{Call, CallFailure, ReviewVersion, We
 use portcullis_policy::admission::{Chain, Phase, Request, TakenMemory};
 use portcullis_policy::api;
 
-/// The most bytes of questions that one review holds at once, or one question;
-/// no more than its limiter has room for either, together with all others'.
-/// Those to webhooks beyond wait until the first are answered.
+/// The most bytes of webhook requests that one review holds at once, unless a single one is larger.
+/// The limiter also bounds those of all reviews together. Calls beyond the bound wait until the
+/// first have been answered.
 const MAX_QUESTION_BYTES: usize = 64 << 20;
 
-/// A reply of so many bytes is verified as soon as it came, so that its connection is free for
-/// others while its review waits for other webhooks: that takes microseconds.
+/// Replies of up to this size are verified on arrival, which takes microseconds, so that their
+/// connections are free while the review waits for other webhooks.
 const MAX_BYTES_VERIFIED_AT_ONCE: usize = 16 << 10;
 
 const TOO_MANY_CALLS: &str = "the limit of webhook calls in flight for this cluster is reached";
 
-/// A run, and the webhooks that it waits for.
+/// A suspended run, and the webhooks that it waits for.
 pub(crate) struct PendingCalls {
     pub(crate) chain: Chain,
     /// The user of the request.
@@ -40,31 +40,31 @@ pub(crate) struct PendingCalls {
     pub(crate) left: VecDeque<Call>,
 }
 
-/// A question to one webhook, ready to be sent.
+/// A request to one webhook, ready to be sent.
 pub(crate) struct CallQuestion {
     call: Call,
     uid: String,
     body: Vec<u8>,
-    /// Its bytes, counted; none of one beyond the room.
+    /// The permit for the bytes of the body; `None` if the limit is reached.
     copied: Option<CopyPermit>,
-    /// `None` where there are as many calls as may be.
+    /// `None` if the limit of calls in flight is reached.
     permit: Option<CallPermit>,
 }
 
-/// For whom a question is put, and how long that may take.
+/// On whose behalf a webhook is called, and how long the call may take.
 pub(crate) struct CallTerms<'t> {
-    /// The cluster whose request it is about.
+    /// The cluster whose request is reviewed.
     pub(crate) cluster: &'t str,
     pub(crate) phase: Phase,
     pub(crate) timeout: Duration,
-    /// `None`: the request does not depend on the answer.
+    /// `None` if no request depends on the reply.
     pub(crate) requester: Option<Requester<'t>>,
     pub(crate) parent: Option<TraceParent>,
-    /// What the reply takes of.
+    /// The memory in which the reply is reserved.
     pub(crate) memory: ReplyMemory,
 }
 
-/// What came back.
+/// The result of a call.
 pub(crate) struct CallResult {
     call: Call,
     uid: String,
@@ -72,12 +72,12 @@ pub(crate) struct CallResult {
     pub(crate) result: Result<ReceivedReply, CallFailure>,
     took: Duration,
     memory: ReplyMemory,
-    /// As long as its connection may be in use.
+    /// Held as long as the connection of the call may be in use.
     _permit: Option<CallPermit>,
 }
 
 pub(crate) enum ReceivedReply {
-    /// With the memory that it takes: it holds no more than what came.
+    /// A verified reply with its reserved memory; the received bytes are dropped.
     Verified(Box<WebhookReply>, Option<TakenMemory>),
     Unverified(Reply),
 }
@@ -96,7 +96,7 @@ impl PendingCalls {
     }
 }
 
-/// Writes as many questions as may be held at once, but at least one.
+/// Encodes as many requests as may be held at once, but at least one.
 pub(crate) fn questions(
     calls: &mut VecDeque<Call>,
     request: &Request<'_>,
@@ -140,17 +140,17 @@ fn questions_of(
 // === impl CallQuestion ===
 
 impl CallQuestion {
-    /// Who is asked: `configuration/name`.
+    /// The webhook to call: `configuration/name`.
     pub(crate) fn webhook(&self) -> String {
         self.call.webhook.id()
     }
 
-    /// How long the webhook may take.
+    /// The timeout of the webhook.
     pub(crate) fn timeout(&self) -> Duration {
         self.call.webhook.timeout
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends the request and waits for the reply.
     pub(crate) async fn send(self, upstreams: &Upstreams, terms: CallTerms<'_>) -> CallResult {
         let Self {
             call,
@@ -200,12 +200,12 @@ impl CallQuestion {
 // === impl CallResult ===
 
 impl CallResult {
-    /// Whether its reply is to be [verified](Self::verified) on a thread.
+    /// Whether the reply is too large to be [verified](Self::verified) outside the pool.
     pub(crate) fn is_large(&self) -> bool {
         matches!(&self.result, Ok(ReceivedReply::Unverified(reply)) if reply.body.len() > MAX_BYTES_VERIFIED_AT_ONCE)
     }
 
-    /// With the verified reply in place of what came.
+    /// Replaces the received reply by the verified one.
     pub(crate) fn verified(self) -> Self {
         let result = self.result.and_then(|reply| match reply {
             ReceivedReply::Unverified(reply) => {
@@ -220,7 +220,7 @@ impl CallResult {
         }
     }
 
-    /// What was asked, the answer, and the memory that this takes.
+    /// Returns the call, the webhook's answer, and the memory reserved for it.
     pub(crate) fn answer(self) -> (Call, WebhookAnswer, Option<TakenMemory>) {
         let (call, took) = (self.call.clone(), self.took);
         let (result, taken) = match self.verified().result {
@@ -232,8 +232,8 @@ impl CallResult {
     }
 }
 
-/// What `reply` says, if it is one to the question `uid`. If not, its connection ends: another
-/// question could be answered by what belongs to this one.
+/// Verifies that `reply` answers the request `uid`. If it does not, the connection is closed,
+/// because a later request on it could receive the reply to this one.
 fn verify(
     call: &Call,
     uid: &str,
@@ -249,7 +249,7 @@ fn verify(
     let indexed = memory.take(Document::most_bytes(&body));
     let _indexed = indexed.ok_or_else(|| CallFailure::NotMade(CallError::NoMemory.to_string()))?;
     let verified = api::verify(call, uid, phase, &body)?;
-    // Replies of earlier versions need not repeat the uid.
+    // Replies of versions before v1 need not repeat the uid.
     connection.release(call.version == ReviewVersion::V1);
     Ok(ReceivedReply::Verified(Box::new(verified), taken))
 }

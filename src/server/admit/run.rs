@@ -1,5 +1,5 @@
-//! The run of one AdmissionReview: the policies that answer it, each step to its reply or to calls of
-//! webhooks, and its end with metrics, decision log and reply.
+//! The run of one AdmissionReview: the policies that it uses, its steps, and its end with metrics,
+//! decision log and reply.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,28 +26,28 @@ use portcullis_policy::authorization::PolicySet;
 use portcullis_policy::manifest::ValidationContext;
 use portcullis_policy::model::{Deadline, Decision};
 
-/// How long a binding waits for its role, which the same user may have written just before: until
-/// the watch of the cluster has reported it.
+/// How long the review of a binding waits for the role that it refers to. The same user may have
+/// written the role just before, so that the watch of the cluster has not reported it yet.
 const MAX_ROLE_WAIT: Duration = Duration::from_secs(3);
-/// How often it is looked for.
+/// The interval at which a missing role is looked up again.
 pub(crate) const ROLE_POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// An AdmissionReview that is not answered yet.
+/// An AdmissionReview that is being answered.
 pub(crate) struct PendingAdmission {
     pub(crate) received: ReviewRequest,
     pub(crate) phase: Phase,
-    /// The only policy or webhook configuration that is to be asked.
+    /// The only policy or webhook configuration to evaluate, from the path of the request.
     pub(crate) only: Option<String>,
     pub(crate) since: Instant,
-    /// The webhooks that have answered so far, where reviews are recorded.
+    /// The answers of webhooks so far, if reviews are recorded.
     pub(crate) calls: Mutex<Vec<RecordedCall>>,
-    /// Memory for what is made of it, once anything is.
+    /// The memory account of the review's user, once it is needed.
     pub(crate) memory: OnceLock<ReviewMemory>,
-    /// Whether other authorizers allow what no policy does, once they were asked.
+    /// Whether other authorizers allow what no policy allows, once they were consulted.
     pub(crate) allowed_elsewhere: OnceLock<bool>,
 }
 
-/// Memory for what is made of a review of this user.
+/// The memory account of a review by this user.
 pub(crate) struct MemoryOf<'r> {
     pub(crate) admission: &'r PendingAdmission,
     pub(crate) user: &'r str,
@@ -64,16 +64,17 @@ impl ObjectMemory for MemoryOf<'_> {
 // === impl PendingAdmission ===
 
 impl PendingAdmission {
-    /// Memory for what is made of the review, which is of `user`.
+    /// The memory account of the review, charged to `user`.
     pub(crate) fn memory_of(&self, user: &str) -> &ReviewMemory {
         let ReviewRequest { permit, caller, .. } = &self.received;
         self.memory.get_or_init(|| permit.memory(&caller.share, user))
     }
 
-    /// Reads the review, the only time that it is decoded. Its bytes are gone from here then.
+    /// Decodes the review and drops its bytes from `received`. It is called once.
     ///
-    /// What it is about must be what the caller's token is for. The object may be of another group than the
-    /// resource that the user asked for (`matchPolicy: Equivalent`): both count.
+    /// The reviewed resource must be one that the caller's token is valid for. The resource of the
+    /// object and the one that the user requested may be of different groups (`matchPolicy:
+    /// Equivalent`): both are checked.
     pub(crate) fn read(&mut self, shared: &GatewayState) -> Result<OwnedAdmissionReview, Rejection> {
         let _span = self.received.trace.span("decode");
         let body = mem::take(&mut self.received.body);
@@ -85,19 +86,19 @@ impl PendingAdmission {
             Rejection::of(refusal, &self.received.snapshot)
         })?;
         let user = &request.user;
-        // Who is not held up is judged by the files.
+        // Users whom `neverDeny` protects do not have to wait until their cluster is synced.
         self.received
             .is_unsynced(&user.name, || self.access().protects(user))?;
         Ok(review)
     }
 
-    /// Keeps what a webhook answered, to be recorded with the review.
+    /// Keeps the answer of a webhook, to be recorded with the review.
     pub(crate) fn keep_call(&self, call: Call, answer: WebhookAnswer) {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.push(RecordedCall::new(call, answer, false));
     }
 
-    /// What was kept.
+    /// Takes the answers that were kept.
     pub(crate) fn take_calls(&self) -> Vec<RecordedCall> {
         mem::take(&mut self.calls.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -116,27 +117,27 @@ impl PendingAdmission {
         snapshot.admission.for_cluster(&caller.cluster)
     }
 
-    /// What answers the questions about access of expressions.
+    /// The policies that decide the access checks of expressions (`authorizer`).
     pub(crate) fn access(&self) -> &Arc<PolicySet> {
         let ReviewRequest { snapshot, caller, .. } = &self.received;
         snapshot.policies.for_cluster(&caller.cluster)
     }
 }
 
-/// When a step gives up before it is done.
+/// The limits after which a step stops before it is done.
 #[derive(Clone, Copy)]
 pub(crate) struct StepLimits<'a> {
-    /// Whether its time is over.
+    /// Whether the time of the step is over.
     pub(crate) is_over: &'a dyn Fn() -> bool,
-    /// Whether the step is tried again if it gives up; it then also gives up when it needs more than its
-    /// allowance of memory.
+    /// Whether the step is restarted if it stops. It then also stops when it needs more than its
+    /// memory allowance.
     pub(crate) is_attempt: bool,
 }
 
 // === impl JobClass ===
 
 impl JobClass {
-    /// The end of a step within a job of this size.
+    /// The limits of a step within a job of this class.
     pub(crate) fn step_end(self, is_over: &dyn Fn() -> bool) -> StepLimits<'_> {
         StepLimits {
             is_over,
@@ -145,20 +146,20 @@ impl JobClass {
     }
 }
 
-/// How far a step brought a review.
+/// The result of a step of a review.
 pub(crate) enum JobStep {
-    /// To its reply, and to what is left for afterwards.
+    /// The reply, and the work that is left for after it.
     Done(AdmissionResult),
-    /// To webhooks, whose answers it needs.
+    /// Webhooks have to be called.
     Asks(Box<PendingCalls>),
-    /// Other authorizers, who may allow one of these.
+    /// Other authorizers have to be consulted, which may allow one of these grants.
     AsksAuthorizers(MissingGrants),
-    /// A role that is not known yet, and may be in a moment; the review is restarted then.
+    /// The binding refers to a role that is not known yet. The review is restarted after a moment.
     AwaitsRole,
 }
 
 impl PendingAdmission {
-    /// The next step of the run, unless it is over before.
+    /// Runs the next step; `None` if its limits end it before.
     pub(crate) fn advance(
         &self,
         shared: &GatewayState,
@@ -186,20 +187,21 @@ impl PendingAdmission {
         })
     }
 
-    /// Whether it is refused for want of a grant that others may give.
+    /// Whether the request is denied for a missing grant that other authorizers could give.
     fn may_ask_authorizers(&self, outcome: &Outcome) -> bool {
         !outcome.missing_grants.is_empty()
             && !self.received.snapshot.authorizers.is_empty()
             && self.allowed_elsewhere.get().is_none()
     }
 
-    /// Whether there is time for what was written a moment ago to come here.
+    /// Whether there is time for the watch to report an object that was just written.
     fn may_wait_for_role(&self) -> bool {
         let end = self.received.deadline.min(self.since + MAX_ROLE_WAIT);
         Instant::now() + ROLE_POLL_INTERVAL < end
     }
 
-    /// What is written is judged by what is `in_force` now, and not when the review arrived.
+    /// Advances the chain. Objects of the gateway's own kinds are validated by what is `in_force`
+    /// now, not by the snapshot of the review's arrival.
     fn run(
         &self,
         in_force: &Snapshot,
@@ -241,23 +243,23 @@ impl PendingAdmission {
     }
 }
 
-/// A review that is answered, and what is left to do about it.
+/// A finished review: its reply, and the work that is left.
 pub(crate) struct AdmissionResult {
     pub(crate) reply: Vec<u8>,
-    /// Once webhooks in shadow have answered.
+    /// Present if webhooks in shadow have to be called before the line is written.
     pub(crate) log_line: Option<Box<DeferredLogLine>>,
-    /// With the review, where reviews are recorded.
+    /// Present if reviews are recorded.
     pub(crate) recording: Option<Box<DeferredRecording>>,
 }
 
-/// What was decided, for a line that waits for webhooks in shadow.
+/// The outcome of a review whose log line waits for webhooks in shadow.
 pub(crate) struct DeferredLogLine {
     pub(crate) outcome: Outcome,
     pub(crate) time: SystemTime,
     pub(crate) took: Duration,
 }
 
-/// An answer that is to be recorded.
+/// An outcome to record, without its review.
 pub(crate) struct DeferredRecording {
     decision: RecordedDecision,
     pub(crate) calls: Vec<RecordedCall>,
@@ -269,7 +271,7 @@ pub(crate) struct DeferredRecording {
     revision: Arc<str>,
 }
 
-/// Whose decision it was, and what it was about.
+/// The context of a decision that its log line contains.
 pub(crate) struct DecisionContext<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) caller: &'a Caller,
@@ -280,7 +282,7 @@ pub(crate) struct DecisionContext<'a> {
 // === impl PendingAdmission ===
 
 impl PendingAdmission {
-    /// The reply, and what is left to do.
+    /// Counts the outcome, and returns the reply and the work that is left.
     pub(crate) fn finish(
         &self,
         shared: &GatewayState,
@@ -383,7 +385,8 @@ impl DeferredLogLine {
         let shadow: Vec<_> = of_policies.chain(shadow.iter().cloned()).collect();
         let recording = about.snapshot.config.recording.as_ref();
         let rules = recording.map(|recording| recording.redact.as_slice());
-        // Counts have no texts that quote the object.
+        // Redaction is needed for log lines only: usage counts contain no reason or error that
+        // could quote the object.
         let secrets = recorder
             .writes_lines()
             .then(|| QuotedSecrets::new(about.request, rules.unwrap_or_default(), &self.outcome.patch));
@@ -411,7 +414,7 @@ impl DeferredLogLine {
 // === impl DeferredRecording ===
 
 impl DeferredRecording {
-    /// Records it with the review that it is about.
+    /// Records the outcome together with its review.
     pub(crate) fn record(self, shared: &GatewayState, review: Arc<OwnedAdmissionReview>) {
         shared.recordings.record(|| RecordedReview {
             time: self.time,
@@ -428,7 +431,7 @@ impl DeferredRecording {
     }
 }
 
-/// The decision, and the reason for a denial.
+/// The decision, with its reason if it is a denial.
 fn decision(outcome: &Outcome) -> (Decision, &str) {
     match &outcome.denial {
         None => (Decision::Allow, ""),

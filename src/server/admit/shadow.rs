@@ -1,8 +1,8 @@
-//! Shadow webhooks: called after the reply has been sent, recorded in the decision log,
-//! never waited for.
+//! Shadow webhooks: they are called after the reply has been sent, and their decisions are written
+//! to the decision log.
 //!
-//! They have their own limit. Reviews beyond it are counted, and their shadow webhooks
-//! are not called; the log line is written anyway, also if the calls are cut short.
+//! They have a limit of their own. For reviews beyond it, which are counted, no shadow webhook is
+//! called. The log line is always written, even if the calls are cut short.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use portcullis_policy::admission::webhook::{Call, CallFailure};
 use portcullis_policy::api::OwnedAdmissionReview;
 use portcullis_policy::model::{Decision, truncate_with_mark};
 
-/// How many reviews wait for webhooks in shadow at once, and the bytes that they hold.
+/// The limits on reviews that wait for webhooks in shadow.
 fn capacity() -> Capacity {
     Capacity {
         requests: 64,
@@ -39,10 +39,10 @@ fn capacity() -> Capacity {
     }
 }
 
-/// The most bytes of a webhook's reason in the log, as of a policy's.
+/// The most bytes of a webhook's reason in the log; the same limit as for a policy.
 const MAX_REASON_BYTES: usize = 1024;
 
-/// A review whose line waits. It is written when this is dropped.
+/// A review whose log line waits for webhooks in shadow. The line is written when this is dropped.
 struct PendingShadows {
     shared: Data<GatewayState>,
     snapshot: Arc<Snapshot>,
@@ -54,7 +54,7 @@ struct PendingShadows {
     decisions: Vec<WebhookDecision>,
 }
 
-/// What a webhook would have said.
+/// The decision that a webhook in shadow would have made.
 struct WebhookDecision {
     /// `configuration/webhook`.
     webhook: String,
@@ -62,7 +62,7 @@ struct WebhookDecision {
     reason: String,
 }
 
-/// Has the webhooks in shadow asked about a review that is answered.
+/// Calls the webhooks in shadow for a review whose reply is done.
 pub(crate) fn spawn(
     shared: &Data<GatewayState>,
     review: &PendingAdmission,
@@ -91,7 +91,7 @@ pub(crate) fn spawn(
             let permit = Arc::new(permit);
             rt::spawn(async move {
                 waiting.call_webhooks(calls, &permit).await;
-                // The line is written.
+                // `call_webhooks` has dropped the review, which wrote its log line.
                 drop(permit);
             });
         }
@@ -106,7 +106,7 @@ impl PendingShadows {
         while !left.is_empty() {
             let (read, place) = (Arc::clone(&self.read), Arc::clone(permit));
             let encode = move |_: &dyn Fn() -> bool| written(&read, left, &place);
-            // Where it broke off, the log says so.
+            // If encoding is cut short, the log line lacks the remaining webhooks.
             let encoding = self.run(encode);
             let Ok((questions, still_left)) = encoding.await else {
                 return;
@@ -145,7 +145,7 @@ impl PendingShadows {
         }
     }
 
-    /// Asks one, whose reply is verified when it comes.
+    /// Calls one webhook; its reply is verified on arrival.
     async fn send(&self, question: CallQuestion, terms: CallTerms<'_>) -> Result<CallResult, JobError> {
         let returned = question.send(&self.snapshot.upstreams, terms).await;
         if !returned.is_large() {
@@ -197,12 +197,13 @@ impl Drop for PendingShadows {
     }
 }
 
-/// Nobody waits for a shadow review; it has the time of a request all the same.
+/// The deadline of work for webhooks in shadow. No client waits for it, but it gets the time of a
+/// request.
 fn soon() -> Instant {
     Instant::now() + MAX_REQUEST_TIME
 }
 
-/// As many questions as may be held at once, and the calls that are left.
+/// Encodes as many requests as may be held at once, and returns them with the calls that remain.
 fn written(
     read: &OwnedAdmissionReview,
     mut left: VecDeque<Call>,
@@ -212,7 +213,7 @@ fn written(
     (questions, left)
 }
 
-/// What each would have said that could be asked, and the answers, if that `keeps` them.
+/// The decisions of the webhooks that could be called, and their answers if `keeps`.
 fn decisions(
     read: &OwnedAdmissionReview,
     returned: Vec<CallResult>,

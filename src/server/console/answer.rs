@@ -1,4 +1,4 @@
-//! From a request to its answer. Of the views that may take long, one at a time is made.
+//! Turns a request into a response. Costly views are rendered one at a time.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -26,27 +26,27 @@ use crate::server::accept::Connection;
 use crate::server::gateway::GatewayState;
 use crate::state::Snapshot;
 
-/// How long a view may take.
+/// The most time to render a view.
 const VIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The largest form.
+/// The most bytes of a form.
 const MAX_FORM_BYTES: usize = 1 << 20;
 
-/// How long a form may take to arrive.
+/// The time in which a form must arrive.
 const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the requests of the listener share.
+/// The state that all requests of the listener share.
 pub(crate) struct ConsoleService {
     pub(crate) shared: Data<GatewayState>,
     pub(crate) console: Arc<ConsoleState>,
     pub(crate) guard: ConsoleGuard,
-    /// Who makes a view that may take long.
+    /// Limits the costly views that are rendered at once.
     pub(crate) costly: CostlyViews,
-    /// Who makes another.
+    /// Limits the other views that are rendered at once.
     pub(crate) usual: UsualViews,
     /// The open streams of decisions.
     pub(crate) streams: Rc<LiveStreams>,
-    /// What browsers have not read yet.
+    /// Bounds the large responses that clients have not read yet.
     pub(crate) unread: UnreadAnswers,
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn answer(
     let path = request.uri().path();
     let answered = respond(&service, &request, body, &snapshot, representation).await;
     let mut response = answered.unwrap_or_else(|error| {
-        // Who is refused learns nothing.
+        // An error for a client without access contains no revision.
         let is_refused = matches!(error, ViewError::Refused { .. });
         let revision = if is_refused { "" } else { &snapshot.revision };
         let page = error.page(representation, path, revision);
@@ -103,7 +103,7 @@ async fn respond(
     view(page, &service.unread)
 }
 
-/// The form that was sent.
+/// Reads the form in the body.
 async fn form(request: &HttpRequest, mut body: Payload) -> Result<ViewQuery, ViewError> {
     let refused = |status, message: &str| ViewError::Refused {
         status,
@@ -121,7 +121,7 @@ async fn form(request: &HttpRequest, mut body: Payload) -> Result<ViewQuery, Vie
             "the form must be of type application/x-www-form-urlencoded",
         ));
     }
-    // What is announced as too large is refused before it comes.
+    // Reject a form by its announced length before it is received.
     let announced = request.headers().get(header::CONTENT_LENGTH);
     let announced = announced.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if announced.is_some_and(|length| length > MAX_FORM_BYTES as u64) {
@@ -146,7 +146,7 @@ async fn form(request: &HttpRequest, mut body: Payload) -> Result<ViewQuery, Vie
 // === impl ConsoleService ===
 
 impl ConsoleService {
-    /// The stream of decisions that a page asks for.
+    /// The stream of decisions that a page requests.
     fn stream(
         &self,
         request: &HttpRequest,
@@ -165,7 +165,7 @@ impl ConsoleService {
         Ok(self.streams.open((visible, decisions), live, authority))
     }
 
-    /// The view that is wanted, made on another thread than that of the connections.
+    /// Renders the requested view on another thread than that of the connections.
     async fn view(
         &self,
         snapshot: &Arc<Snapshot>,
@@ -179,11 +179,12 @@ impl ConsoleService {
         };
         let (shared, console) = (self.shared.clone(), Arc::clone(&self.console));
         let snapshot = Arc::clone(snapshot);
-        // Dropped with this future, when the client has gone.
+        // Dropped with this future when the client disconnects.
         let asker = Arc::new(());
         let is_awaited = Arc::downgrade(&asker);
         let made = web::block(move || {
-            // As long as the view is made or waits for a thread, whether or not anybody still asks.
+            // Held while the view waits for a thread or is rendered, even if the client has
+            // disconnected.
             let _turn = turn;
             if is_awaited.strong_count() == 0 {
                 return Err(ViewError::Busy);
@@ -205,46 +206,45 @@ impl ConsoleService {
     }
 }
 
-/// How long one waits for others that take long: for a view that is being made, and one of others who
-/// came before.
+/// The longest wait for the turn of a costly view: until the current view and one of another viewer
+/// are done.
 const MAX_WAIT: Duration = Duration::from_secs(20);
 
-/// How many views of those who see the same clusters are made, or waited for, at once: others wait
-/// for so many at most.
+/// The most costly views that are rendered or waiting for those who see the same clusters.
 const MAX_PER_VIEWER: usize = 8;
 
-/// How many other views are made, or wait for their thread, at once.
+/// The most other views that are rendered or waiting for a thread at once.
 const MAX_USUAL: usize = 64;
 
-/// Who makes, or waits to make, a view that may take long.
+/// The queue for rendering costly views.
 #[derive(Debug)]
 pub(crate) struct CostlyViews {
     turn: Arc<Semaphore>,
     queues: ViewerQueues,
 }
 
-/// The views of those who see the same, for each.
+/// The waiting costly views, by the clusters that their viewers see.
 type ViewerQueues = Arc<Mutex<HashMap<VisibleClusters, ViewerQueue>>>;
 
-/// The views of those who see the same.
+/// The waiting costly views of those who see the same clusters.
 #[derive(Debug)]
 struct ViewerQueue {
     count: usize,
-    /// Held by the one of them that waits among all.
+    /// Held by the view that is the next of these viewers, while it waits for its turn among all.
     first: Arc<Semaphore>,
 }
 
-/// Who makes a view that does not take long.
+/// Limits the views that are not costly.
 #[derive(Debug)]
 pub(crate) struct UsualViews(Arc<Semaphore>);
 
-/// The turn of one view, until it is dropped.
+/// The permission to render one costly view, until it is dropped.
 pub(crate) struct CostlyTurn {
     _turns: [OwnedSemaphorePermit; 2],
     _place: CostlyPlace,
 }
 
-/// The place of one view among those of who sees the same.
+/// The place of one costly view among those of viewers who see the same clusters.
 struct CostlyPlace {
     visible: VisibleClusters,
     first: Arc<Semaphore>,
@@ -258,9 +258,11 @@ impl UsualViews {
         Self(Arc::new(Semaphore::new(MAX_USUAL)))
     }
 
+    /// Returns a permit to render one view.
+    ///
     /// # Errors
     ///
-    /// Too many are made.
+    /// Too many views are being rendered.
     fn enter(&self) -> Result<OwnedSemaphorePermit, ViewError> {
         let permit = Arc::clone(&self.0).try_acquire_owned();
         permit.map_err(|_| ViewError::Busy)
@@ -277,12 +279,13 @@ impl CostlyViews {
         }
     }
 
-    /// Waits for the turn of a view for who sees `visible`: of those who see the same one at a time
-    /// waits among all, so that nobody waits for more than one view of any others.
+    /// Waits for the turn of a costly view of someone who sees `visible`. Of the viewers who see
+    /// the same clusters only one at a time waits for the common turn, so that a viewer waits for
+    /// at most one view of each other group.
     ///
     /// # Errors
     ///
-    /// Too many are made for them, or others take too long.
+    /// Too many of these viewers are waiting, or the turn does not come within [`MAX_WAIT`].
     pub(crate) async fn enter(&self, visible: &VisibleClusters) -> Result<CostlyTurn, ViewError> {
         let place = self.place(visible).ok_or(ViewError::Busy)?;
         let turns = async {
@@ -330,11 +333,12 @@ impl Drop for CostlyPlace {
 
 // Responses, and the header fields that all of them have.
 //
-// A response stays in memory until its last byte is taken, and the client decides when that is. So
-// large responses share a bounded room, and are handed to their connection piece by piece.
+// A response stays in memory until the client has read its last byte, which the client may delay.
+// Therefore large responses share a bounded amount of memory, and are handed to their connection in
+// pieces.
 
-/// What every answer says to the browser: scripts and styles come from here alone, none stands
-/// in a page, nothing may show the console in a frame, and nobody else may read it.
+/// The security headers of every response: scripts and styles are loaded from the console only and
+/// never inline, the console is not shown in a frame, and other origins cannot read it.
 const FIELDS: [(&str, &str); 8] = [
     (
         "content-security-policy",
@@ -353,7 +357,7 @@ const FIELDS: [(&str, &str); 8] = [
     ("vary", "Accept"),
 ];
 
-/// Adds what every answer has.
+/// Adds the headers of every response.
 pub(crate) fn secure(headers: &mut HeaderMap) {
     for (name, value) in FIELDS {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
@@ -363,11 +367,11 @@ pub(crate) fn secure(headers: &mut HeaderMap) {
     }
 }
 
-/// The answer that is `page`.
+/// The response with `page`.
 ///
 /// # Errors
 ///
-/// Too much is on its way to browsers that do not read.
+/// [`ViewError::Busy`] if clients have not read too many large responses.
 pub(crate) fn view(page: Page, unread: &UnreadAnswers) -> Result<HttpResponse, ViewError> {
     let body = unread.body(page.body).ok_or(ViewError::Busy)?;
     Ok(head(page.status, page.representation).body(body))
@@ -380,7 +384,7 @@ fn head(status: u16, representation: Representation) -> HttpResponseBuilder {
     head
 }
 
-/// The answer that says why there is no page; `challenge` is for who is not known.
+/// The response for an error; `challenge` is sent with a 401.
 fn error_response(error: &ViewError, error_page: Page, challenge: &str) -> HttpResponse {
     let mut response = head(error_page.status, error_page.representation).body(error_page.body);
     let field = match error.status() {
@@ -395,7 +399,7 @@ fn error_response(error: &ViewError, error_page: Page, challenge: &str) -> HttpR
     response
 }
 
-/// The answer that is `asset`, which changes only with the program.
+/// The response with `asset`, which changes only with a new version of the program.
 fn asset_response(asset: &Asset) -> HttpResponse {
     HttpResponse::Ok()
         .content_type(asset.content_type)
@@ -403,16 +407,16 @@ fn asset_response(asset: &Asset) -> HttpResponse {
         .body(asset.content)
 }
 
-/// Bytes of all large answers together.
+/// The most bytes of all large responses together.
 const MAX_UNREAD_BYTES: usize = 64 << 20;
 
-/// An answer of so many bytes always has room: the limit of connections bounds their number.
+/// A response of up to this size is not counted: the connection limit bounds their number.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// What a connection is handed at once.
+/// The bytes that a connection is handed at once.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// The room for answers that are not read yet.
+/// The memory for large responses that are not read yet.
 pub(crate) struct UnreadAnswers(Arc<Semaphore>);
 
 // === impl UnreadAnswers ===
@@ -422,13 +426,13 @@ impl UnreadAnswers {
         Self(Arc::new(Semaphore::new(MAX_UNREAD_BYTES)))
     }
 
-    /// The body that is `text`; `None` where others leave it no room.
+    /// A body with `text`; `None` if the memory is used up.
     pub(crate) fn body(&self, text: String) -> Option<BoxBody> {
         let text = Bytes::from(text);
         if text.len() <= SMALL_BYTES {
             return Some(BoxBody::new(text));
         }
-        // One that is larger than all the room is sent when it has all of it.
+        // A response larger than the whole bound is sent when it can have all of it.
         let room = u32::try_from(text.len().min(MAX_UNREAD_BYTES)).ok()?;
         let held = Arc::clone(&self.0).try_acquire_many_owned(room).ok()?;
         let length = u64::try_from(text.len()).ok()?;
@@ -508,11 +512,11 @@ mod tests {
             unread.body(mk_text(SMALL_BYTES)).is_some(),
             "a small one has room"
         );
-        // Read, or given up: there is room again.
+        // A response that was read or dropped frees its memory.
         to_bytes(one).await.unwrap();
         assert!(half().is_some());
         drop(two);
-        // One that is too large has the room to itself.
+        // A response larger than the bound takes all of it.
         let huge = unread.body(mk_text(MAX_UNREAD_BYTES + 1)).unwrap();
         assert!(unread.body(mk_text(SMALL_BYTES + 1)).is_none());
         drop(huge);

@@ -1,11 +1,11 @@
-//! Which requests are answered: of whom, from which page, and to which name.
+//! Decides which requests the console answers: by caller, by origin of the page, and by `Host`.
 //!
-//! Without TLS the console listens on loopback alone and trusts every user of this machine.
-//! A browser is on this machine, too, and shows pages of others. Three checks keep those out:
-//! the name in `Host` must be one of loopback, so that no foreign name that was made to lead
-//! here (DNS rebinding) is of the same origin as the console; `Origin`, where there is one,
-//! must be the console's own; and of what the browser says was begun by another site
-//! (`Sec-Fetch-Site`), only following a link is answered.
+//! Without TLS the console listens on loopback only and trusts every user of this machine. A
+//! browser runs on this machine too, and shows pages of other sites. Three checks keep these out:
+//! `Host` must be a name of loopback, so that no foreign name that resolves to this machine (DNS
+//! rebinding) has the same origin as the console; `Origin`, if present, must be the console's own;
+//! and requests that another site caused (`Sec-Fetch-Site`) are answered only if they follow a
+//! link.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,25 +22,25 @@ use crate::server::gateway::GatewayState;
 use crate::server::receive::identify;
 use crate::state::Snapshot;
 
-/// What the listener demands.
+/// What the listener requires of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConsoleGuard {
-    /// Only names of loopback are answered.
+    /// Whether `Host` must be a name of loopback.
     pub(crate) is_loopback: bool,
-    /// Connections are encrypted, and only callers are answered.
+    /// Whether connections use TLS and clients must authenticate.
     pub(crate) has_tls: bool,
 }
 
 // === impl ConsoleGuard ===
 
 impl ConsoleGuard {
-    /// Whether it keeps anybody out.
+    /// Whether the listener restricts access at all.
     pub(crate) const fn is_sound(self) -> bool {
         self.is_loopback || self.has_tls
     }
 
-    /// Refuses what must not be answered, before anything is read of it; which clusters the answer
-    /// may be about. Who is on this machine sees them all.
+    /// Rejects forbidden requests before their body is read, and returns the clusters that the
+    /// client may see. Without TLS, which is on loopback only, it may see all.
     pub(crate) fn check(
         self,
         request: &HttpRequest,
@@ -91,8 +91,7 @@ fn refused(status: u16, message: impl Into<String>) -> ViewError {
     }
 }
 
-/// Refuses a request line that names another host than `Host` does: a proxy on the way could go
-/// by either.
+/// Rejects a request line with another host than `Host`, because a proxy could use either.
 fn check_target(target: Option<&Authority>, headers: &HeaderMap) -> Result<(), ViewError> {
     match target {
         Some(target) if host(headers).as_ref() != Some(target) => {
@@ -102,7 +101,7 @@ fn check_target(target: Option<&Authority>, headers: &HeaderMap) -> Result<(), V
     }
 }
 
-/// The value of `Host`, if it is one name or address with or without a port.
+/// The value of `Host`, if it is a single name or address with an optional port.
 fn host(headers: &HeaderMap) -> Option<Authority> {
     let mut values = headers.get_all(header::HOST);
     let (Some(value), None) = (values.next(), values.next()) else {
@@ -110,7 +109,7 @@ fn host(headers: &HeaderMap) -> Option<Authority> {
     };
     let text = value.to_str().ok().filter(|text| !text.contains('@'))?;
     let authority: Authority = text.parse().ok()?;
-    // The parser takes anything for a port.
+    // The parser accepts anything as a port.
     let port = text.strip_prefix(authority.host())?;
     let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
     (port.is_empty() || port.strip_prefix(':').is_some_and(is_port)).then_some(authority)
@@ -122,7 +121,7 @@ fn is_of_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.parse().is_ok_and(is_loopback)
 }
 
-/// Whether a page of another origin has caused the request, other than by a link.
+/// Whether a page of another origin caused the request, except by a link.
 fn is_foreign(own: &str, is_post: bool, headers: &HeaderMap) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     if text("origin").is_some_and(|origin| !origin.eq_ignore_ascii_case(own)) {
@@ -138,7 +137,7 @@ fn is_foreign(own: &str, is_post: bool, headers: &HeaderMap) -> bool {
     }
 }
 
-/// Who asks.
+/// Authenticates the client.
 fn caller(
     headers: &HeaderMap,
     connection: &Connection,
@@ -148,7 +147,7 @@ fn caller(
     let mut values = headers.get_all(header::AUTHORIZATION);
     let authorization = match (values.next(), values.next()) {
         (value, None) => value.map(|value| value.as_bytes()),
-        // Several say nothing.
+        // Several `Authorization` headers count as none.
         _ => None,
     };
     let credentials = Credentials {

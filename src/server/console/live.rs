@@ -1,9 +1,10 @@
-//! Open streams of new decisions, as server-sent events.
+//! Streams of new decisions, as server-sent events.
 //!
-//! A stream looks for new decisions twice a second, all streams at the same moments, so that
-//! those with one filter share what is made for it. What a browser does not read is not made:
-//! its stream stands still, and goes on later with what is then kept. Of more streams than
-//! there may be the oldest ends of those who have the most: who sees the same clusters.
+//! Streams look for new decisions twice a second, all of them at the same ticks, so that those with
+//! the same filter share the rendered events. Nothing is rendered for a browser that does not read:
+//! its stream pauses, and continues later with the decisions that are still kept. Beyond the
+//! maximum, the oldest stream is closed among those of the viewers with the most streams; viewers
+//! who see the same clusters count together.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -23,22 +24,23 @@ use crate::console::{DecisionSlice, LiveStream, RecentDecisions, VisibleClusters
 use crate::identity::Authenticator;
 use crate::state::ReloadState;
 
-/// Streams at once.
+/// The most open streams.
 const MAX_STREAMS: usize = 64;
 
-/// From one look to the next.
+/// The interval between two ticks.
 const TICK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// So many looks without an event, then a comment tells whether the browser is still there.
+/// The ticks without an event after which a comment is sent, to detect whether the client is still
+/// connected.
 const QUIET_TICKS: u32 = 30;
 
-/// How long a stream lasts before the browser must connect again, and show its credentials.
+/// The longest time of a stream, after which the browser must reconnect and authenticate again.
 const MAX_STREAM_TIME: Duration = Duration::from_secs(600);
 
-/// The first thing that is sent: how long a browser waits before it connects again.
+/// The first bytes of a stream: how long a browser waits before it reconnects.
 const OPENING: &str = "retry: 2000\n\n";
 
-/// The last thing for the oldest of too many: the page connects no more.
+/// The last bytes of a stream that is closed for another: the page does not reconnect.
 const CLOSED: &str = "event: closed\ndata:\n\n";
 
 /// The open streams of the listener.
@@ -48,27 +50,28 @@ pub(crate) struct LiveStreams {
     look: RefCell<TickResults>,
 }
 
-/// What was found at one moment.
+/// The results of one tick, shared by the streams.
 #[derive(Default)]
 struct TickResults {
-    /// The number of the moment.
+    /// The number of the tick.
     tick: u64,
     slices: HashMap<VisibleClusters, DecisionSlice>,
-    /// By who sees it, by filter and by where its stream was: where it is now, and the events.
+    /// The new position and the events, by the viewer's clusters, the filter and the former
+    /// position.
     found: HashMap<(VisibleClusters, String, u64), (u64, Bytes)>,
 }
 
-/// The place of one stream, and who sees it.
+/// One open stream, as the listener knows it.
 struct StreamPlace {
     visible: VisibleClusters,
-    /// Set when another takes its place.
+    /// Set when the stream is closed for another.
     is_replaced: Rc<Cell<bool>>,
 }
 
-/// What a stream is taken of.
+/// The decisions that a stream is made from, and the clusters that they are about.
 type StreamSource = (VisibleClusters, Arc<RecentDecisions>);
 
-/// Who is authenticated by what: a stream ends when that is replaced.
+/// The authenticator that admitted the viewer of a stream, which ends when that is replaced.
 pub(crate) struct StreamAuthority {
     pub(crate) state: Arc<ReloadState>,
     pub(crate) at_start: Arc<Authenticator>,
@@ -80,7 +83,7 @@ struct OpenStream {
     source: StreamSource,
     live: LiveStream,
     query: String,
-    /// Set when another takes its place.
+    /// Set when the stream is closed for another.
     is_replaced: Rc<Cell<bool>>,
     authority: Option<StreamAuthority>,
     until: Instant,
@@ -99,8 +102,8 @@ impl LiveStreams {
         })
     }
 
-    /// The answer that sends what is new of `source` on `live`; with an `authority`, for as long as
-    /// that holds.
+    /// The response that streams new decisions of `source` to `live`. With an `authority`, it ends
+    /// when that is replaced.
     pub(crate) fn open(
         self: &Rc<Self>,
         source: StreamSource,
@@ -130,10 +133,11 @@ impl LiveStreams {
             .streaming(events)
     }
 
-    /// Takes a place, if need be that of the oldest stream of those who have the most.
+    /// Registers a stream, closing the oldest one of the viewers with the most streams if there are
+    /// too many.
     fn enter(&self, visible: &VisibleClusters) -> Rc<Cell<bool>> {
         let mut open = self.open.borrow_mut();
-        // Nothing else holds those that have ended.
+        // A stream that has ended no longer holds its flag.
         open.retain(|stream| Rc::strong_count(&stream.is_replaced) > 1);
         while open.len() >= MAX_STREAMS {
             let count = |of: &VisibleClusters| open.iter().filter(|stream| stream.visible == *of).count();
@@ -154,14 +158,14 @@ impl LiveStreams {
         is_replaced
     }
 
-    /// The moment after `now`.
+    /// The number and the time of the next tick after `now`.
     fn next_tick(&self, now: Instant) -> (u64, Instant) {
         let tick = now.duration_since(self.start).as_millis() / TICK_INTERVAL.as_millis() + 1;
         let tick = u32::try_from(tick).unwrap_or(u32::MAX);
         (u64::from(tick), self.start + TICK_INTERVAL * tick)
     }
 
-    /// What is new for `live` at the moment `tick`.
+    /// The events for `live` at `tick`.
     fn advance(&self, tick: u64, live: &mut LiveStream, query: &str, source: &StreamSource) -> Bytes {
         let (visible, decisions) = source;
         let mut look = self.look.borrow_mut();
@@ -191,7 +195,7 @@ impl LiveStreams {
 // === impl OpenStream ===
 
 impl OpenStream {
-    /// What is sent next, and whether anything follows it; `None` when it is over.
+    /// The next bytes, and whether more follow; `None` when the stream is over.
     async fn next(&mut self) -> Option<(Bytes, bool)> {
         if !self.is_opened {
             self.is_opened = true;
@@ -250,7 +254,7 @@ mod tests {
         assert!(places.iter().all(|place| !place.get()));
         let another = streams.enter(&ALL);
         assert!(places[0].get() && !places[1].get() && !another.get());
-        // One that has ended has no place.
+        // A stream that has ended does not count.
         drop(places);
         let fresh: Vec<_> = (1..MAX_STREAMS).map(|_| streams.enter(&ALL)).collect();
         assert!(!another.get() && fresh.iter().all(|place| !place.get()));
@@ -282,7 +286,7 @@ mod tests {
         assert_eq!(first.as_ptr(), second.as_ptr(), "made once");
         assert_eq!(one, two);
         assert!(streams.advance(1, &mut other, "user=joe", &source).is_empty());
-        // What comes while the streams look is for the next moment, for all of them.
+        // A decision that arrives during a tick is sent at the next tick to all streams.
         source.1.push(Decision::Deny, "c", LINE.as_bytes());
         assert!(streams.advance(1, &mut one, "", &source).is_empty());
         assert!(!streams.advance(2, &mut one, "", &source).is_empty());

@@ -1,8 +1,8 @@
 //! One stream: answers its request, sends the response, and reads the rest of the request.
 //!
-//! Nearly every request arrives with its body and is answered at once. Its exchange runs
-//! where one before it ran, and costs no allocation; only one that has to wait is kept,
-//! and is polled again when it is woken.
+//! Nearly every request arrives with its body and is answered at once. Its exchange then reuses the
+//! allocation of an earlier one. Only an exchange that has to wait is kept, and is polled again
+//! when it is woken.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -28,38 +28,37 @@ use crate::server::accept::Connection;
 use crate::server::request::RequestHead;
 use crate::server::respond::{self, Reply, ReplyField};
 
-/// How many bytes of answers may wait for room on one connection.
+/// The most bytes of responses that may wait for flow control on one connection.
 const MAX_WAITING_BYTES: usize = 64 << 20;
 
-/// How much of a request is read after its answer. A client that still writes
-/// would take a reset for a failure and lose the answer.
+/// The most bytes of a request that are read after its response. A client that is still writing
+/// would treat a reset as a failure and discard the response.
 const MAX_REST_BYTES: usize = 1 << 20;
 
 /// How a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExchangeOutcome {
-    /// With an answer.
+    /// A response was sent.
     Answered,
-    /// The client wanted none, or made no room for it.
+    /// The client reset the stream, or did not read the response.
     Reset,
 }
 
-/// What the streams of one connection share.
+/// The state that the streams of one connection share.
 #[derive(Debug)]
 pub(crate) struct Link {
     timeouts: Timeouts,
-    /// Bytes of answers that wait for room.
+    /// The bytes of responses that wait for flow control.
     waiting: Cell<usize>,
 }
 
-/// Bytes that wait until this is dropped.
+/// Counts bytes of a response as waiting until it is dropped.
 struct WaitingExchange<'l>(&'l Link, usize);
 
-/// The most header fields that a request may have. An API server sends about ten.
+/// The most header fields of a request. An API server sends about ten.
 pub(crate) const MAX_FIELDS: usize = 128;
 
-/// A request's body, which the handler reads and, once there is an answer, the exchange
-/// to its end.
+/// The body of a request. The handler reads it, and after the response the exchange reads the rest.
 pub(crate) struct StreamBody {
     stream: RecvStream,
     is_over: bool,
@@ -75,7 +74,7 @@ impl Link {
         }
     }
 
-    /// `None` if too many wait already.
+    /// `None` if too many bytes are waiting.
     fn wait(&self, bytes: usize) -> Option<WaitingExchange<'_>> {
         let sum = self.waiting.get().saturating_add(bytes);
         (sum <= MAX_WAITING_BYTES).then(|| {
@@ -93,8 +92,8 @@ impl Drop for WaitingExchange<'_> {
     }
 }
 
-/// Answers one request by `answer`, unless the client resets the stream before. The answer
-/// to a HEAD has no body.
+/// Sends the reply of `answer`, unless the client resets the stream before. The response to a HEAD
+/// has no body.
 pub(crate) async fn run<F>(
     answer: F,
     mut respond: SendResponse<Bytes>,
@@ -114,7 +113,7 @@ where
     outcome
 }
 
-/// The answer; `None` if the stream is reset while it is awaited.
+/// The output of `answer`; `None` if the stream is reset meanwhile.
 async fn unless_reset<F: Future>(answer: F, respond: &mut SendResponse<Bytes>) -> Option<F::Output> {
     let mut answer = pin!(answer);
     poll_fn(|context| match answer.as_mut().poll(context) {
@@ -136,7 +135,7 @@ async fn send(reply: Reply, is_head: bool, mut respond: SendResponse<Bytes>, lin
     ExchangeOutcome::Reset
 }
 
-/// Sends `bytes` as the client makes room for them; `None` if it does not.
+/// Sends `bytes` as flow control permits; `None` if it does not in time.
 async fn send_bytes(stream: &mut SendStream<Bytes>, mut bytes: Bytes, link: &Link) -> Option<()> {
     stream.reserve_capacity(bytes.len());
     if stream.capacity() >= bytes.len() {
@@ -165,7 +164,7 @@ fn poll_capacity(
     }
 }
 
-/// Reads what the client still sends, within bounds.
+/// Reads and discards what the client still sends, within bounds.
 async fn read_rest(mut body: StreamBody, within: Duration) {
     let mut read = 0;
     let mut timer = pin!(sleep(within));
@@ -181,18 +180,18 @@ async fn read_rest(mut body: StreamBody, within: Duration) {
     }
 }
 
-/// The exchanges, and places for those to come.
+/// The running exchanges, and spare allocations for further ones.
 pub(crate) struct Exchanges<E> {
-    /// Not run yet.
+    /// The exchanges that were not polled yet.
     begun: Vec<ExchangePlace<E>>,
     waiting: FuturesUnordered<ExchangePlace<E>>,
     spare: Vec<ExchangePlace<E>>,
 }
 
-/// Where an exchange runs.
+/// The allocation in which an exchange runs.
 struct ExchangePlace<E>(Pin<Box<Option<E>>>);
 
-/// How many places an idle connection keeps: some kilobytes each.
+/// The allocations that an idle connection keeps, of some kilobytes each.
 const MAX_SPARE_PLACES: usize = 4;
 
 // === impl Exchanges ===
@@ -206,25 +205,25 @@ impl<E: Future> Exchanges<E> {
         }
     }
 
-    /// How many have not ended.
+    /// The number of exchanges that have not ended.
     pub(crate) fn len(&self) -> usize {
         self.begun.len() + self.waiting.len()
     }
 
-    /// How many have not run yet.
+    /// The number of exchanges that were not polled yet.
     pub(crate) fn begun(&self) -> usize {
         self.begun.len()
     }
 
-    /// Puts the exchange that `mk_exchange` makes where it runs.
+    /// Starts the exchange that `mk_exchange` returns, without polling it.
     pub(crate) fn begin(&mut self, mk_exchange: impl FnOnce() -> E) {
         let mut place = self.spare.pop().unwrap_or_else(|| ExchangePlace(Box::pin(None)));
         place.0.set(Some(mk_exchange()));
         self.begun.push(place);
     }
 
-    /// Runs those that have not run yet and those that can go on; tells `end` what came
-    /// of each that has ended.
+    /// Polls new exchanges and those that were woken, and passes the output of each that has ended
+    /// to `end`.
     pub(crate) fn run(&mut self, context: &mut Context<'_>, mut end: impl FnMut(E::Output)) {
         for mut place in self.begun.drain(..) {
             match Pin::new(&mut place).poll(context) {
@@ -280,7 +279,7 @@ impl Keepalive {
         }
     }
 
-    /// Sends a PING when it is time. Ready when the last one was not answered.
+    /// Sends a PING when it is due. Ready when the last one was not acknowledged in time.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         let Some(pings) = &mut self.pings else {
             return Poll::Pending;
@@ -304,16 +303,16 @@ impl Keepalive {
     }
 }
 
-/// How long things may take.
+/// The timeouts of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timeouts {
-    /// Until a client makes room for an answer.
+    /// For the client to read a response.
     pub(crate) send: Duration,
-    /// Until the rest of a request is there, after its answer.
+    /// For the rest of a request to arrive after its response.
     pub(crate) rest: Duration,
-    /// From an answered PING to the next.
+    /// From an acknowledged PING to the next.
     pub(crate) ping: Duration,
-    /// Until a PING is answered. The answer waits behind what is being sent.
+    /// For the acknowledgement of a PING, which is queued behind data that the client is sending.
     pub(crate) pong: Duration,
 }
 
@@ -338,12 +337,12 @@ impl StreamBody {
         }
     }
 
-    /// Whether nothing more comes.
+    /// Whether the body has ended.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over || self.stream.is_end_stream()
     }
 
-    /// The next piece. It no longer counts for the connection's flow control.
+    /// The next chunk, whose bytes are released to the flow control of the connection.
     pub(crate) fn poll_chunk(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, h2::Error>>> {
         let chunk = ready!(self.stream.poll_data(context));
         self.is_over = !matches!(chunk, Some(Ok(_)));
@@ -363,7 +362,7 @@ impl Stream for StreamBody {
     }
 }
 
-/// What the routes look at of a request of `connection`.
+/// The head of a request of `connection`, as the routes see it.
 pub(crate) fn request_head<'r>(parts: &'r Parts, connection: &'r Connection) -> RequestHead<'r> {
     let target = (parts.uri.path(), parts.uri.query().unwrap_or_default());
     let fields = parts.headers.iter();
@@ -371,7 +370,7 @@ pub(crate) fn request_head<'r>(parts: &'r Parts, connection: &'r Connection) -> 
     RequestHead::new(connection, parts.method.as_str(), target, fields)
 }
 
-/// The head of the response that `reply` is.
+/// The response head for `reply`.
 fn response_head(reply: &Reply) -> Response<()> {
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(reply.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -386,7 +385,7 @@ fn response_head(reply: &Reply) -> Response<()> {
     response
 }
 
-/// Lengths below this are written once on each thread: those of most replies.
+/// Values for lengths below this, which most replies have, are cached on each thread.
 const MAX_CACHED_LENGTH: usize = 1024;
 
 /// The header `Content-Length`.
@@ -429,7 +428,7 @@ thread_local! {
     static DATE: RefCell<(u64, Option<HeaderValue>)> = const { RefCell::new((0, None)) };
 }
 
-/// Has the responses that follow bear the time that it is now.
+/// Updates the `Date` of the following responses to the current time.
 pub(crate) fn refresh_date() {
     write_date(SystemTime::now());
 }

@@ -1,13 +1,13 @@
 //! Decides which received bytes are passed to h2, and when.
 //!
-//! h2 decodes everything that has arrived before it returns a request, and keeps
-//! unfinished header blocks decoded. A compressed block of a few bytes can become half a
-//! megabyte, for each stream of each connection. So the gate passes on a few requests at
-//! a time, and the next ones when these have been accepted; it passes on a block of
-//! several frames only when it is complete. It is also the only place that knows when a
-//! block began that does not end.
+//! h2 decodes everything that has arrived before it returns a request, and keeps unfinished header
+//! blocks decoded. A compressed block of a few bytes can become half a megabyte, for each stream of
+//! each connection. Therefore the gate passes on a few requests at a time, and the next ones when
+//! these have been accepted; a block of several frames is passed on only when it is complete. The
+//! gate is also the only place that knows when a block began that has not ended.
 //!
-//! Of the frames it reads only where header blocks begin and end; h2 interprets and validates them.
+//! It reads from the frames only where header blocks begin and end; h2 interprets and validates
+//! them.
 
 use std::cell::Cell;
 use std::io;
@@ -20,61 +20,61 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::server::accept::Connection;
 
-/// The longest compressed header block: one as long as the longest decoded list.
+/// The most bytes of a compressed header block, which is as much as a decoded list may have.
 const MAX_BLOCK_BYTES: usize = 64 << 10;
 
-/// How much is read at once while a block is awaited.
+/// The bytes that are read at once while the rest of a block is awaited.
 const CHUNK_BYTES: usize = 4096;
 
-/// What the driver of a connection allows its gate.
+/// The permission of the driver of a connection for its gate.
 #[derive(Debug, Default)]
 pub(crate) struct FrameAllowance {
-    /// How many header blocks may pass before requests are accepted again.
+    /// The number of header blocks that may pass before requests are accepted again.
     blocks: Cell<usize>,
     arrival: Cell<Arrival>,
 }
 
-/// Whether more bytes may be there. h2 looks after each request that it hands out, and to
-/// look in vain costs more than all else that the gate does.
+/// Whether more bytes may have arrived. h2 reads again after each request that it returns, and a
+/// read without data costs more than the rest of the gate.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Arrival {
-    /// Nobody says when to look again: always.
+    /// The driver does not announce its turns: always read.
     #[default]
     Unknown,
-    /// There may be some.
+    /// There may be bytes to read.
     Possible,
-    /// There were none in this turn: the task that drives the connection is woken by the next.
+    /// There were none in this turn. The task of the connection is woken when bytes arrive.
     Exhausted,
 }
 
-/// A connection's bytes on their way to h2.
+/// The byte stream of a connection between its socket and h2.
 pub(crate) struct Gate<IO> {
     io: IO,
     frames: Frames,
-    /// What has arrived and may not pass yet.
+    /// Received bytes that may not pass yet.
     held: BytesMut,
     allowance: Rc<FrameAllowance>,
     connection: Rc<Connection>,
-    /// The end of a header block is awaited.
+    /// Whether the end of a header block is awaited.
     is_awaiting: bool,
-    /// Something was written and not flushed.
+    /// Whether written bytes were not flushed yet.
     is_unflushed: bool,
 }
 
 // === impl FrameAllowance ===
 
 impl FrameAllowance {
-    /// Lets so many more through.
+    /// Sets the number of blocks that may pass.
     pub(crate) fn grant(&self, blocks: usize) {
         self.blocks.set(blocks);
     }
 
-    /// The connection is polled again: what has arrived meanwhile is read.
+    /// Starts a turn of the driver, in which bytes that have arrived are read.
     pub(crate) fn begin_turn(&self) {
         self.arrival.set(Arrival::Possible);
     }
 
-    /// Whether nothing is left, so that the gate may hold something back.
+    /// Whether no further block may pass, so that the gate may be holding bytes back.
     pub(crate) fn is_used_up(&self) -> bool {
         self.blocks.get() == 0
     }
@@ -83,7 +83,7 @@ impl FrameAllowance {
         self.blocks.set(self.blocks.get().saturating_sub(1));
     }
 
-    /// Notes that nothing is there to be read.
+    /// Records that there are no bytes to read.
     fn exhaust(&self) {
         if self.arrival.get() == Arrival::Possible {
             self.arrival.set(Arrival::Exhausted);
@@ -106,7 +106,7 @@ impl<IO> Gate<IO> {
         }
     }
 
-    /// How many of `bytes` may pass now, `limit` at most.
+    /// Returns how many of `bytes` may pass now, `limit` at most.
     fn pass(&mut self, bytes: &[u8], limit: usize) -> usize {
         let mut passed = 0;
         while passed < bytes.len().min(limit) && !self.allowance.is_used_up() {
@@ -135,7 +135,8 @@ impl<IO> Gate<IO> {
         self.frames.idle > max
     }
 
-    /// Has the end of a block awaited for its time, and no longer than it takes.
+    /// Starts the deadline of the connection when a header block begins, and clears it when the
+    /// block ends.
     fn note_block(&mut self) {
         let is_in_block = self.frames.is_in_block();
         if is_in_block != self.is_awaiting {
@@ -150,7 +151,8 @@ impl<IO> Gate<IO> {
 }
 
 impl<IO: AsyncRead + Unpin> Gate<IO> {
-    /// Reads what is there, and looks but once in a turn where nothing is.
+    /// Reads bytes that have arrived. After a read without data it does not try again in the same
+    /// turn.
     fn poll_arrived(&mut self, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.allowance.arrival.get() == Arrival::Exhausted {
             return Poll::Pending;
@@ -162,7 +164,7 @@ impl<IO: AsyncRead + Unpin> Gate<IO> {
         read
     }
 
-    /// Reads past what h2 asked for. `false` at the end of the stream.
+    /// Reads more than h2 requested, to complete a block. Returns `false` at the end of the stream.
     fn poll_hold(&mut self, context: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if self.held.len() > MAX_BLOCK_BYTES {
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
@@ -174,7 +176,7 @@ impl<IO: AsyncRead + Unpin> Gate<IO> {
         Poll::Ready(Ok(!chunk.filled().is_empty()))
     }
 
-    /// Reads and lets through what may pass; how much that was.
+    /// Reads, and returns the number of bytes that may pass. The others are held.
     fn poll_through(&mut self, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
         let before = into.filled().len();
         ready!(self.poll_arrived(context, into))?;
@@ -188,8 +190,8 @@ impl<IO: AsyncRead + Unpin> Gate<IO> {
 }
 
 impl<IO: AsyncRead + Unpin> AsyncRead for Gate<IO> {
-    /// Once the allowance is used up, `Pending` without a promise to wake
-    /// anybody: the task that drives the connection grants more and polls again.
+    /// Returns `Pending` without registering the waker once the allowance is used up: the task that
+    /// drives the connection grants more and polls again.
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -236,7 +238,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Gate<IO> {
         Poll::Ready(Ok(written))
     }
 
-    /// h2 flushes after each request that it hands out, mostly nothing.
+    /// h2 flushes after each request that it returns, usually without having written anything.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.is_unflushed {
@@ -251,24 +253,25 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Gate<IO> {
     }
 }
 
-/// The first bytes of a connection, before its frames.
+/// The length of the connection preface, which precedes the frames.
 const PREFACE_BYTES: usize = 24;
 
-/// Length, type, flags and stream of a frame.
+/// The length of a frame header: length, type, flags and stream.
 const FRAME_HEAD_BYTES: usize = 9;
 
-/// The largest payload that this side accepts, the least that HTTP/2 allows.
+/// The largest payload that this side accepts, which is the default and minimum of HTTP/2.
 const MAX_PAYLOAD_BYTES: usize = 16_384;
 
-/// How many frames that ask for nothing a connection may send, and one whose caller is not known yet:
-/// each takes time of a thread that serves others. Requests, and what is written, make up for them.
+/// The most frames without purpose that a connection, or an unproven one, may have sent: each takes
+/// time of a thread that serves other connections. Requests and written bytes compensate for them.
 const MAX_IDLE_FRAMES: usize = 1_000;
 const MAX_IDLE_FRAMES_UNPROVEN: usize = 100;
-/// For how many of them a request makes up.
+/// The number of idle frames for which a request compensates.
 const IDLE_FRAMES_OF_A_REQUEST: usize = 10;
-/// For how many bytes that are written there is one: a client says that it has read them.
+/// The written bytes that compensate for one idle frame, because a client sends WINDOW_UPDATE
+/// frames for them.
 const WRITTEN_BYTES_OF_AN_IDLE_FRAME: usize = 256;
-/// What a DATA frame has at least, unless it is the last.
+/// The least payload of a DATA frame that is not idle, unless it ends the stream.
 const MIN_DATA_BYTES: usize = 64;
 
 const DATA: u8 = 0x0;
@@ -286,41 +289,41 @@ const END_STREAM: u8 = 0x1;
 #[derive(Debug)]
 pub(crate) struct Frames {
     head: [u8; FRAME_HEAD_BYTES],
-    /// How much of `head` is there.
+    /// The number of bytes in `head` that were read.
     head_read: usize,
-    /// How much of the payload is still to come.
+    /// The bytes of the payload, or of the preface, that are still to come.
     payload: usize,
     block: HeaderBlock,
-    /// How many frames asked for nothing, less those that something made up for.
+    /// The number of idle frames, minus those that were compensated.
     idle: usize,
 }
 
-/// What the frame at hand has to do with header blocks.
+/// The relation of the current frame to header blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeaderBlock {
-    /// Nothing.
+    /// It is not part of a header block.
     Outside,
-    /// The block goes on after this frame, and nobody has looked whether the rest is there.
+    /// The block continues after this frame, and it is not known whether the rest has arrived.
     Continues,
-    /// The same, and the rest is known to be there.
+    /// The block continues after this frame, and the rest has arrived.
     Passes,
-    /// It ends with this frame.
+    /// The block ends with this frame.
     Ends,
 }
 
-/// How far the bytes at hand go.
+/// How many of the given bytes may pass.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SafePrefix {
-    /// So many of them may pass, and no header block ended with the last one.
+    /// This number of bytes, after which no header block has just ended.
     Some(usize),
-    /// A header block ended after so many.
+    /// This number of bytes, with which a header block ends.
     BlockEnd(usize),
 }
 
 // === impl Frames ===
 
 impl Frames {
-    /// Before the preface.
+    /// The position before the preface.
     pub(crate) const fn new() -> Self {
         Self {
             head: [0; FRAME_HEAD_BYTES],
@@ -331,7 +334,7 @@ impl Frames {
         }
     }
 
-    /// A request, or what was written, makes up for so many frames.
+    /// Compensates for a number of idle frames.
     fn make_up(&mut self, frames: usize) {
         self.idle = self.idle.saturating_sub(frames);
     }
@@ -344,13 +347,13 @@ impl Frames {
         }
     }
 
-    /// Whether a header block has begun and not ended.
+    /// Whether a header block has begun and has not ended.
     pub(crate) fn is_in_block(&self) -> bool {
         self.block != HeaderBlock::Outside
     }
 
-    /// Moves on over the bytes that may pass, `limit` at most: up to the end of
-    /// a header block, and not into a block of several frames of which some are missing.
+    /// Advances over the bytes that may pass, `limit` at most: up to the end of a header block, and
+    /// not into a block of several frames of which some are missing.
     pub(crate) fn advance(&mut self, bytes: &[u8], limit: usize) -> SafePrefix {
         let mut passed = 0;
         loop {
@@ -376,7 +379,7 @@ impl Frames {
         }
     }
 
-    /// Takes what `bytes` hold of a frame's head; how much that is.
+    /// Reads bytes of a frame header, and returns how many it read.
     fn read_head(&mut self, bytes: &[u8]) -> usize {
         let missing = self.head.iter_mut().skip(self.head_read);
         let taken = missing.zip(bytes).map(|(place, byte)| *place = *byte).count();
@@ -394,15 +397,15 @@ impl Frames {
                         (false, _) => HeaderBlock::Continues,
                     }
                 }
-                // Not what must follow: h2 ends the connection for it.
+                // Not the frame that must follow: h2 ends the connection because of it.
                 _ => HeaderBlock::Outside,
             };
         }
         taken
     }
 
-    /// Whether frames of the block at hand are missing in `rest`, which begins
-    /// with the payload of its first. If the rest is there, or is no block, it may pass.
+    /// Whether frames of the current block are missing in `rest`, which begins with the payload of
+    /// its first frame. If the block is complete or invalid, it may pass.
     fn is_missing(&mut self, rest: &[u8]) -> bool {
         let mut at = self.payload;
         while let Some(head) = FrameHead::at(rest, at) {
@@ -418,12 +421,12 @@ impl Frames {
     }
 }
 
-/// What matters of the head of a frame.
+/// The relevant fields of a frame header.
 struct FrameHead {
     length: usize,
     kind: u8,
     ends_block: bool,
-    /// Whether it is no part of a request.
+    /// Whether the frame contributes nothing to a request.
     is_idle: bool,
 }
 
@@ -436,7 +439,7 @@ impl FrameHead {
             length,
             is_idle: match kind {
                 DATA => length < MIN_DATA_BYTES && flags & END_STREAM == 0,
-                // What acknowledges one is written, and makes up for those of an honest client.
+                // The acknowledgement that is written compensates for those of an honest client.
                 PING | SETTINGS => true,
                 PRIORITY | WINDOW_UPDATE => true,
                 _ => kind > CONTINUATION,

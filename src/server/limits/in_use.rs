@@ -1,8 +1,9 @@
-//! What is held of one part of a limit, and the rate of its callers.
+//! The amounts in use of one part of a limit, and the rate of its callers.
 //!
-//! A limit holds exactly, and workers seldom write to the same count: each takes a little more than it needs and keeps
-//! it as its reserve, which counts as held. Where something does not fit, the reserves of all are given back before
-//! it is refused: what is refused does not fit beside what is in use, or what other workers take at that moment.
+//! Limits hold exactly, although workers rarely write to a shared counter: each takes a little more
+//! than it needs and keeps the rest as its reserve, which counts as held. If an amount does not
+//! fit, all reserves are released before it is refused: a refused amount does not fit next to what
+//! is in use or what other workers take at that moment.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use crate::telemetry::per_worker::{CacheAligned, PerWorker};
 
-/// What can be held.
+/// The resources that are limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resource {
     Requests,
     Bytes,
     /// Bytes of copies.
     Copied,
-    /// Bytes of replies that are not written yet, with what each takes besides.
+    /// Bytes of replies that are not written yet, with the overhead of each.
     Replies,
-    /// Bytes of what is made of bodies.
+    /// Bytes of memory derived from bodies.
     Made,
     /// Calls to webhooks.
     Calls,
@@ -36,26 +37,26 @@ struct Amounts {
     calls: AtomicUsize,
 }
 
-/// What is held of one part.
+/// The amounts in use of one part of a limit.
 #[derive(Debug, Default)]
 pub(crate) struct InUse {
-    /// What is held, reserves included.
+    /// The amounts held, including reserves.
     held: CacheAligned<Amounts>,
-    /// What a worker takes beyond its need, to keep it as its reserve.
+    /// The amount that a worker takes in addition to its need as a reserve.
     kept: CacheAligned<Amounts>,
     reserves: PerWorker<Amounts>,
     pub(crate) rate: CacheAligned<TokenBucket>,
 }
 
-/// The time of each request at the highest rate of callers with a token in the path: 1,000 a second, which
-/// is more than a cluster of thousands of nodes writes.
+/// The interval at the highest rate of callers with a path token: 1,000 requests a second, more
+/// than a cluster of thousands of nodes writes.
 const REQUEST_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How often reserves are given back before something is refused: another worker may take a new one, or be about to
-/// give one back.
+/// How often reserves are released before an amount is refused: meanwhile another worker may take a
+/// new reserve, or may not have released its own yet.
 const MAX_ATTEMPTS: usize = 8;
 
-/// The time whose requests may come at once.
+/// The time whose requests may arrive as one burst.
 const MAX_BURST_TIME: Duration = Duration::from_secs(2);
 
 /// Limits the rate of requests, with a burst.
@@ -85,7 +86,7 @@ impl Amounts {
 // === impl InUse ===
 
 impl InUse {
-    /// Takes `amount` unless more than `most` were held then.
+    /// Takes `amount`, unless more than `most` would be held.
     pub(crate) fn take(&self, resource: Resource, amount: usize, most: usize) -> bool {
         self.take_of_reserve(resource, amount, most)
             || (0..MAX_ATTEMPTS).any(|_| {
@@ -94,7 +95,7 @@ impl InUse {
             })
     }
 
-    /// Takes as much of `amount` as does not exceed `most`; how much that was.
+    /// Takes as much of `amount` as fits into `most`, and returns how much that was.
     pub(crate) fn take_some(&self, resource: Resource, amount: usize, most: usize) -> usize {
         if self.take_of_reserve(resource, amount, most) {
             return amount;
@@ -111,7 +112,7 @@ impl InUse {
         taken.map_or(0, fitting)
     }
 
-    /// Takes `amount` of this worker's reserve, or with a new reserve.
+    /// Takes `amount` from this worker's reserve, or together with a new reserve.
     fn take_of_reserve(&self, resource: Resource, amount: usize, most: usize) -> bool {
         if amount == 0 {
             return true;
@@ -125,7 +126,7 @@ impl InUse {
         {
             return true;
         }
-        // All reserves together are half of what there is.
+        // All reserves together are at most half of the limit.
         let more = most / 2 / self.reserves.len();
         let kept = self.kept.0.of(resource);
         if kept.load(Ordering::Relaxed) != more {
@@ -147,19 +148,19 @@ impl InUse {
         let reserve = self.reserves.own().of(resource);
         let kept = self.kept.0.of(resource).load(Ordering::Relaxed);
         let sum = reserve.fetch_add(amount, Ordering::AcqRel) + amount;
-        // Twice as much, so that a worker does not go back and forth between too much and too little.
+        // Twice the reserve, so that a worker does not alternate between releasing and taking.
         if sum > kept.saturating_mul(2) {
             self.shrink_reserve(resource, reserve, kept);
         }
     }
 
-    /// What is taken, without reserves, at a moment of this call.
+    /// The amount in use, without reserves, at some moment during this call.
     pub(crate) fn in_use(&self, resource: Resource) -> usize {
         self.give_back_reserves(resource);
         self.held(resource)
     }
 
-    /// The same with reserves: what can be exceeded by nothing.
+    /// The amount held, including reserves, which never exceeds the limit.
     pub(crate) fn held(&self, resource: Resource) -> usize {
         self.held.0.of(resource).load(Ordering::Acquire)
     }
@@ -170,7 +171,7 @@ impl InUse {
         }
     }
 
-    /// Gives back what is more than `kept` of a reserve.
+    /// Releases the part of a reserve that exceeds `kept`.
     fn shrink_reserve(&self, resource: Resource, reserve: &AtomicUsize, kept: usize) {
         let shrunk = |reserve: usize| (reserve > kept).then_some(kept);
         if let Ok(before) = reserve.fetch_update(Ordering::AcqRel, Ordering::Acquire, shrunk) {
@@ -181,7 +182,7 @@ impl InUse {
         }
     }
 
-    /// Adds `amount` to what is held unless that exceeds `most`.
+    /// Adds `amount` to the amount held, unless the sum exceeds `most`.
     fn hold(&self, resource: Resource, amount: usize, most: usize) -> bool {
         let fits = |held: usize| held.checked_add(amount).filter(|sum| *sum <= most);
         amount == 0
@@ -197,7 +198,7 @@ impl InUse {
 // === impl TokenBucket ===
 
 impl TokenBucket {
-    /// Takes the time of one request that came `now`, if there is some.
+    /// Takes the time of one request that arrived `now`; `false` if the rate is exceeded.
     pub(crate) fn take(&self, now: Instant) -> bool {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let since = now.saturating_duration_since(*self.start.get_or_init(|| now));
