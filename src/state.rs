@@ -1,17 +1,17 @@
-//! Reload: watches files and swaps the snapshot as a whole.
+//! Reload: watches files, and replaces the snapshot as a whole.
 //!
 //! ```text
-//!  watch, poll, SIGHUP --> files: what is there now? --(changed)--> load: read, check, build aside
+//!  watch, poll, SIGHUP --> files: what is there now? --(changed)--> load: read, check, build
 //!                                                                       |
 //!            ReloadState::current() <-- one pointer --- Snapshot <--(no fault)-'--(faults)--> log, count, keep
 //!                                                                       |
 //!                              ManifestSource: objects of clusters -----'
 //! ```
 //!
-//! A request takes [`ReloadState::current`] once and uses it until the end: it sees one
-//! set of manifests, callers and certificates, whose revision is in its decision log
-//! line. A fault in a file of all clusters rejects the whole set; a fault in the files of one cluster
-//! holds back only those. A [`ManifestSource`] brings objects that are in no file.
+//! A request takes [`ReloadState::current`] once and uses it until the end: it sees one set of
+//! manifests, callers and certificates, whose revision is in its decision log line. A fault in a
+//! file for all clusters rejects the whole set; a fault in the files of one cluster holds back only
+//! those. A [`ManifestSource`] provides objects that are in no file.
 
 mod assemble;
 mod bundles;
@@ -58,7 +58,7 @@ pub use watched::{
     WatchedRegistrations, WatchedText,
 };
 
-/// The snapshot in force, and how the last attempt to replace it went.
+/// The snapshot in force, and the result of the last attempt to replace it.
 pub struct ReloadState {
     current: ArcSwap<WorkerRefs<Snapshot>>,
     source: Arc<dyn ManifestSource>,
@@ -67,28 +67,28 @@ pub struct ReloadState {
     observers: Mutex<Vec<SnapshotObserver>>,
 }
 
-/// The snapshot that was in force when it was asked for.
+/// The snapshot that was in force when it was taken.
 pub struct CurrentSnapshot(Guard<Arc<WorkerRefs<Snapshot>>>);
 
-/// Told of each snapshot just before it comes into force: what this does is done when
+/// Called with each snapshot just before it comes into force, so that its effects are complete when
 /// the first request sees the snapshot.
 type SnapshotObserver = Box<dyn Fn(&Arc<Snapshot>) + Send + Sync>;
 
-/// How the last attempts to replace the files went.
+/// The results of the last attempts to load newer files.
 #[derive(Debug, Default)]
 struct LastReload {
     failure: Option<ReloadFailure>,
     change: Option<Change>,
 }
 
-/// A reload that changed nothing, so far.
+/// A reload that did not take effect, or not yet.
 #[derive(Debug, Clone)]
 pub struct ReloadFailure {
-    /// When it was tried.
+    /// When it was attempted.
     pub at: SystemTime,
-    /// Why it was refused.
+    /// Why it did not take effect.
     pub faults: Arc<Faults>,
-    /// It has not ended yet, and takes effect when it does.
+    /// Whether it is still running, and takes effect when it ends.
     pub is_hanging: bool,
 }
 
@@ -105,13 +105,14 @@ impl Deref for CurrentSnapshot {
 // === impl ReloadState ===
 
 impl ReloadState {
-    /// A state in which `snapshot` is in force, whose `source` may change it.
+    /// Puts `snapshot` in force, which `source` may change later.
     #[must_use]
     pub fn new(snapshot: Snapshot, source: Arc<dyn ManifestSource>) -> Arc<Self> {
         Self::after(None, snapshot, source)
     }
 
-    /// The same where `snapshot` is the last good one, and what the files say now failed to load.
+    /// Puts `snapshot` in force, which is the last good one because the current files failed to
+    /// load.
     #[must_use]
     pub fn of_last_good(
         failure: ReloadFailure,
@@ -140,45 +141,46 @@ impl ReloadState {
         })
     }
 
-    /// Where objects come from besides the files.
+    /// The source of objects other than the files.
     #[must_use]
     pub fn source(&self) -> &dyn ManifestSource {
         &*self.source
     }
 
-    /// The snapshot in force, for a short while.
+    /// The snapshot in force. The guard must be held for a short time only.
     #[must_use]
     pub fn current(&self) -> CurrentSnapshot {
         CurrentSnapshot(self.current.load())
     }
 
-    /// The same for a request, which takes it once. What is counted of its references is the worker's own.
+    /// The snapshot in force, for a request, which takes it once. The reference is counted in the
+    /// worker's own counter.
     #[must_use]
     pub(crate) fn for_request(&self) -> WorkerRef<Snapshot> {
         self.current.load().own()
     }
 
-    /// Has `observer` told of the snapshot in force, here and now, and then of each just
-    /// before it comes into force. Reloads wait for it.
+    /// Calls `observer` with the snapshot in force now, and later with each snapshot just before it
+    /// comes into force. Reloads wait until it returns.
     pub fn observe(&self, observer: impl Fn(&Arc<Snapshot>) + Send + Sync + 'static) {
         let mut observers = self.observers();
         observer(&self.current());
         observers.push(Box::new(observer));
     }
 
-    /// The failure of the last reload, where it failed; for readiness detail.
+    /// The failure of the last reload, if it failed, for the details of readiness.
     #[must_use]
     pub fn last_failure(&self) -> Option<ReloadFailure> {
         self.last().failure.clone()
     }
 
-    /// What the last reload that succeeded changed; `None` where there was none since the start.
+    /// What the last successful reload changed; `None` if there was none since the start.
     #[must_use]
     pub fn last_change(&self) -> Option<Change> {
         self.last().change.clone()
     }
 
-    /// Starts to follow the sources other than files, which report changes to `trigger`.
+    /// Starts to follow the source of objects other than files, which reports changes to `trigger`.
     ///
     /// # Errors
     ///
@@ -189,7 +191,8 @@ impl ReloadState {
         Ok(())
     }
 
-    /// Puts `snapshot`, of files just read, in force for every request that begins after this.
+    /// Puts `snapshot`, which was loaded from files just now, in force for every request that
+    /// begins after this.
     fn replace(&self, mut snapshot: Snapshot, change: Change) {
         if let Some(unsaved) = snapshot.unsaved.take() {
             self.saver.save(unsaved);
@@ -201,7 +204,8 @@ impl ReloadState {
         self.refresh(snapshot);
     }
 
-    /// The same where the files are those of before: a failure to load newer ones still stands.
+    /// Puts `snapshot` in force, which has the same files as before: the failure to load newer ones
+    /// remains.
     fn refresh(&self, snapshot: Snapshot) {
         let (observers, snapshot) = (self.observers(), Arc::new(snapshot));
         observers.iter().for_each(|observer| observer(&snapshot));
@@ -210,12 +214,12 @@ impl ReloadState {
         self.source.snapshot_applied(&self.current());
     }
 
-    /// Keeps the snapshot in force and remembers why.
+    /// Keeps the snapshot in force, and remembers why.
     fn keep(&self, failure: ReloadFailure) {
         self.last().failure = Some(failure);
     }
 
-    /// Held while a snapshot is replaced, so that none comes into force unseen.
+    /// Locked while a snapshot is replaced, so that observers see every snapshot.
     fn observers(&self) -> MutexGuard<'_, Vec<SnapshotObserver>> {
         self.observers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -227,40 +231,40 @@ impl ReloadState {
 
 // Sources of manifests other than files.
 
-/// Where objects come from besides the files, and change by themselves; those of a source that has no more
-/// than [`objects`](Self::objects) stay as they are.
+/// A source of objects that are not in files and change by themselves. A source that only
+/// implements [`objects`](Self::objects) does not change.
 ///
-/// It reports a change by a [`Trigger`]. Its objects are
-/// valid: a fault of one object affects no other.
+/// It reports changes to a [`Trigger`]. Its objects are valid: a fault in one object affects no
+/// other.
 pub trait ManifestSource: Send + Sync {
     /// Starts to follow its objects, and reports changes to the trigger. Called once.
     ///
     /// # Errors
     ///
-    /// The operating system refused a thread.
+    /// The operating system refuses a thread.
     fn start(&self, _trigger: Trigger) -> io::Result<()> {
         Ok(())
     }
 
-    /// The files that the configuration names for it, and what is wrong with them. Blocks.
+    /// The files that the configuration names for the source, and their faults. Blocks.
     fn check(&self, _config: &Config) -> SourceFiles {
         SourceFiles::default()
     }
 
-    /// What holds now for each cluster of `config`. Blocks where that must
-    /// first be read from a disk; it waits for no server.
+    /// The objects that are now in force in each cluster of `config`. Blocks if they must first be
+    /// read from disk, but does not wait for a server.
     fn objects(&self, config: &Config) -> Vec<Arc<WatchedObjects>>;
 
-    /// The snapshot is in force: its configuration says what to follow, its
-    /// policies which parameters they take. Called again with each snapshot.
+    /// Called with each snapshot that comes into force: its configuration says what to follow, its
+    /// policies which parameters they need.
     fn snapshot_applied(&self, _snapshot: &Snapshot) {}
 
-    /// What the API server of `cluster` calls the gateway's own user, where the credentials say.
+    /// The gateway's own user name at the API server of `cluster`, if the credentials contain it.
     fn own_user(&self, _cluster: &str) -> Option<String> {
         None
     }
 
-    /// How it stands with each cluster, in the order of the configuration.
+    /// The status of each cluster, in the order of the configuration.
     fn status(&self) -> Vec<SourceStatus> {
         Vec::new()
     }
@@ -269,45 +273,46 @@ pub trait ManifestSource: Send + Sync {
 /// The files of a source.
 #[derive(Debug, Default)]
 pub struct SourceFiles {
-    /// Every one.
+    /// All files.
     pub files: BTreeSet<PathBuf>,
-    /// What is wrong with those that the gateway's administrator wrote.
+    /// The faults of the files that the gateway's administrator wrote.
     pub faults: Faults,
-    /// What is wrong with those of a cluster, which is followed as before.
+    /// The faults of the files of single clusters, which are followed as before.
     pub of_clusters: HeldBack,
 }
 
-/// How it stands with one cluster.
+/// The status of one cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceStatus {
     /// The cluster.
     pub cluster: String,
-    /// What its objects are.
+    /// Where its objects come from.
     pub origin: Origin,
-    /// How many objects there are.
+    /// The number of objects.
     pub objects: usize,
-    /// How many have faults; of each the last good version holds, if there was one.
+    /// The number of faulty objects. The last good version of each stays in force, if there was
+    /// one.
     pub faulty: usize,
-    /// The faults of some of these.
+    /// The faults of some of these objects.
     pub faults: Vec<Faults>,
-    /// How many lists and watches have failed since the start.
+    /// The number of lists and watches that have failed since the start.
     pub failures: u64,
-    /// The kinds that are absent, or of which objects are, where that is not believed; each with
-    /// the reason. What was known of them is in force.
+    /// The kinds that are missing, or of which objects are missing, although this is not believed;
+    /// each with the reason. The known objects stay in force.
     pub doubts: Vec<String>,
-    /// The kinds of which something older may be in force than the API server has, each with the
+    /// The kinds of which an older version may be in force than the API server has, each with the
     /// reason.
     pub outdated: Vec<String>,
-    /// How many objects are too large to be taken, or have no room.
+    /// The objects that are too large, or for which there is no memory.
     pub left_out: LeftOutCounts,
 }
 
-/// How many objects of a cluster were left out.
+/// The number of objects of a cluster that were left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeftOutCounts {
-    /// Of RBAC, and Namespaces.
+    /// RBAC objects and Namespaces.
     pub rbac: usize,
-    /// AuthorizationPolicies, policies and webhooks of admission, and the like.
+    /// AuthorizationPolicies, admission policies, webhook configurations, and the like.
     pub policies: usize,
     /// Parameters.
     pub parameters: usize,
@@ -315,18 +320,18 @@ pub struct LeftOutCounts {
     pub access_requests: usize,
 }
 
-/// Where the objects of a cluster are from.
+/// Where the objects of a cluster come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// There are none yet: the files alone hold.
+    /// There are none yet: only the files are in force.
     Nowhere,
-    /// As they were when they were last saved.
+    /// The cache file, as they were last saved.
     Saved,
-    /// As the API server reports them.
+    /// The API server.
     Live,
 }
 
-/// No such source: the files alone.
+/// No source: only the files are in force.
 #[derive(Debug, Clone, Copy)]
 pub struct FilesAlone;
 

@@ -1,5 +1,5 @@
-//! Assembles a snapshot of what was read: from files, and from sources other than files; and what would
-//! decide if some manifests were in force too.
+//! Assembles a snapshot from files and other sources; and tries what would be in force with
+//! additional manifests.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -28,30 +28,31 @@ use portcullis_policy::field::{Fault, Faults};
 use portcullis_policy::manifest::{self, Compilation, ObjectIdentity, ObjectSet, Source, SourceObjects};
 use portcullis_policy::model::Deadline;
 
-/// What is wrong with what is being loaded.
+/// The faults found while loading.
 #[derive(Default)]
 pub(crate) struct LoadFaults {
-    /// With an error among these, nothing takes effect.
+    /// Faults of everything else. If one is an error, nothing takes effect.
     pub(crate) faults: Faults,
-    /// What is wrong with the files of single clusters, which are held back.
+    /// Faults of the files of single clusters, which are held back.
     pub(crate) held: HeldBack,
-    /// Objects of other files that are held back by themselves, where the rest can be in force without them.
+    /// Faults of single objects in other files. These objects are held back if the rest can be in
+    /// force without them.
     pub(crate) held_objects: Faults,
 }
 
-/// Manifests that were read, with what may stand in for those of a cluster.
+/// The manifests that were read, with earlier ones that can replace those of a cluster.
 #[derive(Default)]
 pub(crate) struct ReadParts<'e> {
     pub(crate) files: ManifestFiles,
     pub(crate) unreadable: FaultsByCluster,
     pub(crate) earlier: Option<&'e StandIns>,
-    /// The clusters of whose entries nothing is known.
+    /// The clusters whose entries in the configuration are unknown.
     pub(crate) unknown: BTreeSet<String>,
-    /// What is wrong with the entries of clusters.
+    /// The faults in the entries of clusters.
     pub(crate) held_entries: HeldBack,
 }
 
-/// What a configuration names besides manifests, and what of it could be built.
+/// Everything but manifests that the configuration names, as far as it could be built.
 struct BuiltSettings {
     authenticator: Authenticator,
     upstreams: Upstreams,
@@ -61,7 +62,7 @@ struct BuiltSettings {
     expiries: Vec<Expiry>,
 }
 
-/// What `manifests` and `source` say together, and the revision of that.
+/// Indexes `manifests` and the objects of `source`. Also returns the revision of both.
 pub(crate) fn index(
     config: &Config,
     manifests: &LoadedManifests,
@@ -80,7 +81,8 @@ pub(crate) fn index(
     (revision, indexed)
 }
 
-/// Each part is built even where another has failed: one run reports all faults.
+/// Assembles a snapshot. Each part is built even if another has failed, so that one run reports all
+/// faults.
 pub(crate) fn assemble(
     mut config: Config,
     parts: ReadParts<'_>,
@@ -121,7 +123,7 @@ pub(crate) fn assemble(
     if found.faults.has_errors() {
         return None;
     }
-    // The configuration's own fields are named instead.
+    // Changes of the configuration are reported by its fields, not as a file.
     read.retain(|file| *file != config.file);
     let of_clusters = config.cluster_folder.as_ref().map(|folder| folder.path.as_path());
     let file_contents = FileContents::of(read, of_clusters).into();
@@ -140,7 +142,7 @@ pub(crate) fn assemble(
     })
 }
 
-/// Those of the files that were read that can be in force, with what may stand in for the others.
+/// The files that can be in force, with earlier ones in place of those that cannot.
 fn usable_files(
     config: &Config,
     parts: ReadParts<'_>,
@@ -167,7 +169,7 @@ fn usable_files(
     usable
 }
 
-/// The snapshot of what is without faults; none without certificates of the listener.
+/// Builds a snapshot of parts without faults; `None` without certificates of the listener.
 fn snapshot(
     config: Config,
     built: BuiltSettings,
@@ -211,7 +213,7 @@ fn snapshot(
 // === impl LoadFaults ===
 
 impl LoadFaults {
-    /// All of them in one list.
+    /// All faults in one list.
     pub(crate) fn together(mut self) -> Faults {
         self.faults.append(self.held_objects);
         for of_cluster in self.held.into_values() {
@@ -220,26 +222,26 @@ impl LoadFaults {
         self.faults
     }
 
-    /// Those of single clusters.
+    /// Adds faults of single clusters.
     fn add_held(&mut self, found: HeldBack) {
         for (cluster, found) in found {
             self.held.entry(cluster).or_default().append(found);
         }
     }
 
-    /// Nothing is held back: what is wrong with the files of one cluster is wrong with all.
+    /// Holds nothing back: the faults of single clusters become faults of the whole set.
     fn hold_nothing_back(&mut self) {
         for of_cluster in std::mem::take(&mut self.held).into_values() {
             self.faults.append(of_cluster);
         }
     }
 
-    /// The certificates of a listener, unless they have faults.
+    /// The TLS settings of a listener, unless they have faults.
     fn certificates(&mut self, built: Result<TlsContext, Faults>) -> Option<TlsContext> {
         let known = &mut self.faults;
         built
             .map_err(|found| {
-                // Faults of the client CA are reported with those of callers.
+                // Faults of the client CA have already been reported with those of callers.
                 let new = |fault: &Fault| !known.iter().any(|known| known == fault);
                 let found: Vec<Fault> = found.into_iter().filter(new).collect();
                 known.extend(found);
@@ -277,7 +279,7 @@ impl BuiltSettings {
         }
     }
 
-    /// The files that were read for them.
+    /// The files that were read.
     fn files(&self, config: &Config) -> impl Iterator<Item = PathBuf> {
         let named = self.authenticator.files().iter().chain(self.authorizers.files());
         let named: Vec<PathBuf> = named.cloned().collect();
@@ -291,7 +293,7 @@ impl BuiltSettings {
 // === impl ReadParts ===
 
 impl From<ManifestFiles> for ReadParts<'_> {
-    /// Where nothing stands in for any.
+    /// Parts without earlier manifests.
     fn from(files: ManifestFiles) -> Self {
         Self {
             files,
@@ -300,28 +302,28 @@ impl From<ManifestFiles> for ReadParts<'_> {
     }
 }
 
-// What would decide if some manifests were in force besides those that are.
+// Evaluates manifests on trial, together with those in force.
 
-/// What would decide with some manifests besides those in force.
+/// What would be in force with some manifests on trial.
 pub struct Trial {
-    /// What decides authorization, by cluster.
+    /// The policies of authorization, by cluster.
     pub policies: ClusterPolicySets,
-    /// What decides admission, by cluster.
+    /// The policies of admission, by cluster.
     pub admission: AdmissionPolicies,
     /// The objects on trial, in order.
     pub objects: Vec<ObjectIdentity>,
-    /// Those of them that stand in the place of an object that is in force.
+    /// The objects on trial that replace an object in force.
     pub replaced: Vec<ObjectIdentity>,
 }
 
 impl Snapshot {
-    /// What would decide if the objects of `source` were among those of the files, each in the
-    /// place of one in force that is the same object, and what `check` says about them: nothing of
-    /// what it says about others. Nothing is put in force. Where `source` holds for one cluster
-    /// alone, nothing of another's files or objects has a part in it.
+    /// Returns what would be in force if the objects of `source` were in the files, where they
+    /// replace the same objects, and the faults that `check` would report about them, but not those
+    /// about others. Nothing is put in force. If `source` is for one cluster only, files and
+    /// objects of other clusters are ignored.
     ///
-    /// Takes as long as a reload in which these objects changed; for one cluster, as long as to
-    /// index that cluster. What is not compiled by the deadline is at fault.
+    /// Takes as long as a reload in which these objects changed; for one cluster, as long as
+    /// indexing that cluster. Expressions that are not compiled by the deadline are faults.
     #[must_use]
     pub fn trial(&self, source: &Source, now: SystemTime, deadline: Deadline<'_>) -> (Option<Trial>, Faults) {
         let only = source.cluster.as_deref();
@@ -341,7 +343,7 @@ impl Snapshot {
         let (set, found) = ObjectSet::new(sources, &options, Some(own));
         let faults = of_source(source, &found);
         let Some(set) = set else {
-            // What is wrong elsewhere is so because of them.
+            // Faults elsewhere are caused by the objects on trial.
             let faults = if faults.has_errors() { faults } else { found };
             return (None, faults);
         };
@@ -358,7 +360,7 @@ impl Snapshot {
         (Some(trial), faults)
     }
 
-    /// Those `on_trial` that stand in the place of an object that is in force.
+    /// The objects `on_trial` that replace an object in force.
     fn replaced(&self, on_trial: &HashSet<&ObjectIdentity>, only: Option<&str>) -> Vec<ObjectIdentity> {
         let in_force = self
             .objects_in_force()
@@ -373,7 +375,8 @@ impl Snapshot {
     }
 }
 
-/// Whether what holds for `cluster` alone, or for all, has a part in a trial for `only` one.
+/// Whether objects for `cluster`, or for all if it is `None`, take part in a trial for `only` one
+/// cluster.
 fn is_seen(cluster: Option<&str>, only: Option<&str>) -> bool {
     only.is_none() || cluster.is_none() || cluster == only
 }
@@ -385,7 +388,7 @@ fn options_for(config: &Config, only: Option<&str>, now: SystemTime) -> manifest
     options
 }
 
-/// Those of `faults` that are in `source`.
+/// The faults that are in `source`.
 fn of_source(source: &Source, faults: &Faults) -> Faults {
     let is_own = |fault: &&Fault| fault.place.file.as_deref() == Some(source.file.as_str());
     let mut own = Faults::new();

@@ -1,14 +1,15 @@
-//! The files of a snapshot: which they are, and what the manifests among them say.
+//! The files of a snapshot: finds and reads them, and computes their digests.
 //!
-//! How much memory the objects of manifests may take:
+//! The objects in manifests may take this much memory:
 //!
 //! ```text
-//! memory of the process ── 1/2  manifests: those for every cluster as much of it as they need,
-//!                               at most a quarter of it, in equal parts, those of single clusters
+//! memory of the process ── 1/2  all manifests: those for every cluster may take all of it,
+//!                               those of single clusters a quarter of it, in equal parts
 //! ```
 //!
-//! A newer set is read while the one in force is kept, and objects of watched clusters may take half
-//! of the memory: what single clusters write leaves the rest its room even then.
+//! While a newer set is read, the one in force is kept, and objects of watched clusters may take
+//! half of the memory. Even then the manifests of single clusters leave enough memory for
+//! everything else.
 
 mod manifest_files;
 mod set_files;
@@ -34,14 +35,14 @@ use portcullis_policy::manifest::{MemoryBudget, Source, SourceLimits};
 pub(crate) use manifest_files::ManifestFiles;
 pub(crate) use set_files::{SetFiles, SetNames};
 
-/// How many files and folders one path of manifests may lead to: links can make
-/// a tree of a few folders that never ends.
+/// The maximum of files and folders below one path of manifests: with links, a few folders can form
+/// an infinite tree.
 const MAX_FILES: usize = 100_000;
 
-/// How much is read.
+/// Limits of reading.
 #[derive(Debug, Clone, Copy)]
 struct ReadLimits {
-    /// Files and folders that one path leads to.
+    /// Files and folders below one path.
     files: usize,
     /// Bytes of all files together.
     bytes: usize,
@@ -56,24 +57,23 @@ impl Default for ReadLimits {
     }
 }
 
-/// Reads every manifest at `paths`, each path's in byte order.
+/// Reads all manifests at `paths`, those of each path in byte order.
 ///
-/// Folders are walked as the contract says: `*.yaml`, `*.yml` and `*.json`,
-/// symbolic links followed, names that begin with a dot ignored (so the
-/// timestamped folders behind a mounted ConfigMap count once). A path that
-/// cannot be read is a fault; the others are read all the same.
+/// Reads `*.yaml`, `*.yml` and `*.json` in folders and their subfolders, and follows symbolic
+/// links. Names that begin with a dot are ignored, so that the timestamped folders of a mounted
+/// ConfigMap count once. A path that cannot be read is a fault; the others are read nevertheless.
 #[must_use]
 pub fn read_manifests(paths: &[ManifestPath]) -> (Vec<Source>, Faults) {
     let (sources, faults) = read_within(paths, ReadLimits::default());
     (sources, faults.together())
 }
 
-/// The manifests at `path` that `kubectl apply --recursive` takes, in byte order: files and folders
-/// whose names begin with a dot too.
+/// The manifests at `path` that `kubectl apply --recursive` applies, in byte order, including files
+/// and folders whose names begin with a dot.
 ///
 /// # Errors
 ///
-/// What cannot be read on the way.
+/// The first file or folder that cannot be read.
 pub fn applied_manifests(path: &Path) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
     let mut walk = FolderWalk::new(FileScope::Anywhere, FolderRule::All, path, MAX_FILES);
     if walk.errors.is_empty() {
@@ -88,7 +88,7 @@ pub(crate) fn manifest_files_at(path: &Path) -> Vec<PathBuf> {
     FolderWalk::new(FileScope::Anywhere, FolderRule::Visible, path, MAX_FILES).files
 }
 
-/// The text of one of them.
+/// Reads one manifest.
 ///
 /// # Errors
 ///
@@ -114,20 +114,20 @@ fn read_within(paths: &[ManifestPath], limits: ReadLimits) -> (Vec<Source>, Faul
     })
 }
 
-/// A manifest of a set, before it is read.
+/// A manifest that was found, and has not been read.
 struct FoundManifest<'m> {
     path: &'m Path,
     cluster: Option<&'m str>,
     scope: &'m FileScope,
-    /// Its text, where it is in a bundle, whose signature was verified.
+    /// Its text, if it comes from a bundle, whose signature was verified.
     of_bundle: Option<String>,
 }
 
-/// What `read` gives for every manifest at `paths`, in order, with its length; it is given how many
-/// bytes may still come.
+/// Calls `read` for each manifest at `paths`, in order, with the number of bytes left; it returns
+/// the length of the manifest and a result.
 ///
-/// The paths of clusters share equally what those for every cluster leave: how much one of them has
-/// keeps no other's from being read.
+/// The paths of clusters share equally what those for every cluster leave, so that the size of one
+/// cluster's manifests cannot prevent those of another from being read.
 fn each_manifest<T>(
     paths: &[ManifestPath],
     limits: ReadLimits,
@@ -171,7 +171,7 @@ fn each_manifest<T>(
             let walk = FolderWalk::new(scope.clone(), FolderRule::Visible, &entry.path, limits.files);
             walk.files.iter().for_each(|file| take(file, None));
             faults.extend(walk.errors.iter().map(|(path, error)| unreadable(path, error)));
-            // That of `init` says that there is no policy yet.
+            // The README of `portcullis init` says that there is no policy yet.
             let is_explained = || entry.path.join("README.md").is_file();
             if walk.errors.is_empty() && walk.files.is_empty() && !is_explained() {
                 faults.push(empty(&entry.path));
@@ -190,7 +190,7 @@ fn each_manifest<T>(
     (found.into_iter().flatten().collect(), faults)
 }
 
-/// How many bytes some files may still have together.
+/// The number of bytes that some files may have together.
 struct ByteBudget {
     whole: usize,
     left: usize,
@@ -206,8 +206,7 @@ impl ByteBudget {
         }
     }
 
-    /// What `read` gives, which is given how many bytes there may be; `None` after a file that had
-    /// more.
+    /// Calls `read` with the number of bytes left. Returns `None` once a file has exceeded it.
     fn take<T>(&mut self, read: impl FnOnce(usize) -> io::Result<(usize, T)>) -> io::Result<Option<T>> {
         if self.is_exceeded {
             return Ok(None);
@@ -231,10 +230,10 @@ impl ByteBudget {
 }
 
 impl FoundManifest<'_> {
-    /// Its text, where it has no more than `left` bytes.
+    /// Its text, if it has no more than `left` bytes.
     ///
-    /// One without a byte is an error: it was cut, or is being written, and says nothing of what it
-    /// said before.
+    /// An empty file is an error: it was truncated or is being written, so it does not replace its
+    /// earlier content.
     fn text(self, left: usize) -> io::Result<String> {
         let most = left.min(MANIFEST_BYTES);
         let text = match self.of_bundle {
@@ -266,19 +265,19 @@ fn empty(folder: &Path) -> Fault {
     )
 }
 
-/// Faults, by the cluster in whose own files they are; under `None` those of everybody's.
+/// Faults by the cluster whose files they are in; under `None` those of files for every cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FaultsByCluster(BTreeMap<Option<String>, Faults>);
 
 // === impl FaultsByCluster ===
 
 impl FaultsByCluster {
-    /// Those of this cluster.
+    /// The faults of this cluster.
     pub(crate) fn of(&mut self, cluster: Option<&str>) -> &mut Faults {
         self.0.entry(cluster.map(str::to_owned)).or_default()
     }
 
-    /// All of them.
+    /// All faults.
     pub(crate) fn together(self) -> Faults {
         let mut all = Faults::new();
         self.0.into_values().for_each(|faults| all.append(faults));
@@ -301,14 +300,14 @@ impl FaultsByCluster {
     }
 }
 
-// Digests that identify a set of files. A file is not read again if its file system says that it was
-// not written since.
+// Digests that identify a set of files. A file that was not modified since, according to the file
+// system, is not read again.
 
-/// The most bytes of all manifests together.
+/// The maximum of bytes of all manifests together.
 pub(crate) const MAX_MANIFEST_BYTES: usize = 512 << 20;
 
-/// The files of a set, each with a digest of its content. Two are equal where the files and
-/// what they say are, whenever that was read.
+/// The files of a set, each with a digest of its content. Two are equal if the files and their
+/// contents are, whenever they were read.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fingerprint(Arc<[Arc<SeenFile>]>);
 
@@ -317,22 +316,22 @@ pub(crate) struct Fingerprint(Arc<[Arc<SeenFile>]>);
 struct SeenFile {
     path: PathBuf,
     stamp: Option<FileStamp>,
-    /// The digest and the length; `None`: it cannot be read, or is beyond the bytes of a set. Then the
-    /// stamp tells whether it changed.
+    /// The digest and the length; `None` if the file cannot be read, or exceeds the bytes of a set.
+    /// Then changes are detected with the stamp.
     content: Option<([u8; 32], usize)>,
-    /// Where it is when links were followed, as of when it was read: whether that is below a
-    /// tenant's folder decides too.
+    /// The path without links when it was read. It is compared, too, because a file must be below
+    /// the folder of its tenant.
     real_path: Option<PathBuf>,
 }
 
 impl Fingerprint {
-    /// Of no files at all.
+    /// The fingerprint of no files.
     pub(crate) fn none() -> Self {
         Self::default()
     }
 
-    /// The same where `files`, which are among them, were written since. `None` where one of them
-    /// is not, or cannot be read.
+    /// This fingerprint after `files`, which it must contain, were modified. `None` if it lacks one
+    /// of them, or one cannot be read.
     pub(crate) fn after(&self, files: &BTreeSet<PathBuf>, now: SystemTime) -> Option<Self> {
         let mut seen = self.0.to_vec();
         for path in files {
@@ -365,9 +364,8 @@ impl PartialEq for Fingerprint {
     }
 }
 
-/// A digest of the content of each of `files`, which ascend; of one that cannot be read, and of what
-/// is beyond the bytes of a set, the stamp alone. Files that are as `earlier` saw them
-/// are not read.
+/// The fingerprint of `files`, which must ascend. A file that cannot be read, or exceeds the bytes
+/// of a set, has only a stamp. Files with the same stamp as in `earlier` are not read.
 pub(crate) fn fingerprint(files: &[PathBuf], earlier: &Fingerprint, now: SystemTime) -> Fingerprint {
     fingerprint_within(MAX_MANIFEST_BYTES, files, earlier, now)
 }
@@ -399,21 +397,21 @@ fn fingerprint_within(
     Fingerprint(files.iter().map(seen).collect())
 }
 
-/// The digest and the length of what is in a file.
+/// The digest and the length of the content of a file.
 fn content(path: &Path, most: usize) -> Option<([u8; 32], usize)> {
     let content = read(path, most).ok()?;
     Some((sha256(&content), content.len()))
 }
 
-/// What the revision of a set is made of: its configuration and manifests,
-/// without their paths on this machine and without any secret.
+/// A digest of the configuration and manifests of a set, without their paths on this machine and
+/// without secrets.
 #[derive(Clone)]
 pub(crate) struct Revision(Sha256);
 
 // === impl Revision ===
 
 impl Revision {
-    /// Of a set of files alone, with the texts of its configuration.
+    /// The digest of a set of files, with the texts of its configuration.
     pub(crate) fn of_files<'t>(
         config_texts: impl IntoIterator<Item = &'t str>,
         files: &ManifestFiles,
@@ -429,7 +427,7 @@ impl Revision {
         Self(digest)
     }
 
-    /// With what there is besides the files.
+    /// Adds the objects of watched clusters.
     pub(crate) fn with(mut self, watched: &[Arc<WatchedObjects>]) -> Self {
         for watched in watched {
             part(&mut self.0, &watched.digest);
@@ -437,33 +435,34 @@ impl Revision {
         self
     }
 
-    /// As it is shown.
+    /// The digest as it is shown.
     pub(crate) fn name(self) -> Arc<str> {
         hexadecimal(self.0.finish().iter().take(6)).into()
     }
 }
 
-/// One part, with its length before it: no two lists of parts read the same.
+/// Adds one part, preceded by its length, so that different lists of parts never give the same
+/// digest.
 fn part(digest: &mut Sha256, bytes: &[u8]) {
     digest.update(&(bytes.len() as u64).to_be_bytes());
     digest.update(bytes);
 }
 
-/// A file that was written so shortly before it was read may be written again with the same
-/// times: those of some file systems have a granularity of two seconds. git calls an index
-/// with such files racy.
+/// A file that was modified this recently before it was read may be modified again with the same
+/// times, because some file systems have a granularity of two seconds. git calls such entries of
+/// its index racy.
 const GRANULARITY: Duration = Duration::from_secs(2);
 
-/// Whether the times of files are believed.
+/// Whether the times of files are trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileTimes {
-    /// A file that has those of before was not written.
+    /// A file with the same times as before was not modified.
     Believed,
-    /// Every file is read: somebody asks for it.
+    /// Every file is read, because a user requested the reload.
     Ignored,
 }
 
-/// Device, inode, size, and when content and inode were changed last.
+/// Device, inode, size, and when content and inode were last changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileStamp {
     device: u64,
@@ -474,8 +473,8 @@ pub(crate) struct FileStamp {
 }
 
 impl FileStamp {
-    /// The stamp of what `path` leads to, at the moment `now`; `None` where there is nothing, or
-    /// where it was written so lately that it may be written again without another stamp.
+    /// The stamp of the file at `path`, as of `now`. `None` if it does not exist, or was modified
+    /// so recently that another modification might have the same stamp.
     pub(crate) fn of(path: &Path, now: SystemTime) -> Option<Self> {
         let metadata = observed(path, || fs::metadata(path)).ok()?;
         Self::at(&metadata, now)
@@ -501,36 +500,36 @@ impl FileStamp {
     }
 }
 
-/// Held while a long document is parsed: one at a time in the whole process.
+/// Locked while a long document is parsed: one at a time in the whole process.
 static LONG_DOCUMENTS: Mutex<()> = Mutex::new(());
 
-/// What manifests may take together.
+/// The memory for all manifests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ManifestMemory {
     pub(crate) bytes: usize,
 }
 
-/// What those of each cluster may take, where those for every cluster are known.
+/// The memory for the manifests of each cluster.
 #[derive(Debug)]
 pub(crate) struct ClusterBudgets(BTreeMap<String, MemoryBudget>);
 
 // === impl ManifestMemory ===
 
 impl ManifestMemory {
-    /// Of this process.
+    /// Half of the memory of this process.
     pub(crate) fn of_process() -> Self {
         Self {
             bytes: memory_of_process().unwrap_or(LEAST_MEMORY) / 2,
         }
     }
 
-    /// What the files for every cluster may take.
+    /// The budget of the files for every cluster.
     pub(crate) const fn everywhere(self) -> MemoryBudget {
         MemoryBudget::new(self.bytes)
     }
 
-    /// What each cluster that has some of `paths` may take where those for every cluster leave so
-    /// many bytes.
+    /// The budgets of the clusters that have some of `paths`, when the files for every cluster
+    /// leave this many bytes.
     pub(crate) fn of_clusters(self, paths: &[ManifestPath], left: usize) -> ClusterBudgets {
         let clusters: BTreeSet<&String> = paths.iter().filter_map(|path| path.cluster.as_ref()).collect();
         let share = left.min(self.bytes / 4) / clusters.len().max(1);
@@ -542,14 +541,14 @@ impl ManifestMemory {
 // === impl ClusterBudgets ===
 
 impl ClusterBudgets {
-    /// That of a cluster.
+    /// The budget of a cluster.
     pub(crate) fn of(&self, cluster: &str) -> &MemoryBudget {
         static NONE: MemoryBudget = MemoryBudget::new(0);
         self.0.get(cluster).unwrap_or(&NONE)
     }
 }
 
-/// The limits of a source with this budget.
+/// The limits of a source with this memory budget.
 pub(crate) fn limits(memory: &MemoryBudget) -> SourceLimits<'_> {
     SourceLimits {
         memory,

@@ -1,4 +1,5 @@
-//! What the files and the source say together, indexed; after a change, at its price.
+//! Indexes the objects of files and of watched clusters. After a change, it updates only what the
+//! change affects.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -18,25 +19,25 @@ use portcullis_policy::manifest::{
 };
 use portcullis_policy::model::{Time, groups};
 
-/// What decides, and what it was made of.
+/// The indexed policies, and their inputs.
 pub(crate) struct SnapshotIndex {
     pub(crate) policies: ClusterPolicySets,
     pub(crate) admission: AdmissionPolicies,
     pub(crate) index_inputs: IndexInputs,
 }
 
-/// What a set was made of, besides the objects of files.
+/// The inputs of an index other than the objects of files.
 pub(crate) struct IndexInputs {
     webhooks: WebhooksByCluster,
     pub(crate) watched: Vec<Arc<WatchedObjects>>,
-    /// What is known of the registrations of clusters that are watched for it.
+    /// What is known about webhook configurations, for clusters that are watched for this.
     pub(crate) registrations: RegistrationsByCluster,
-    /// The clusters of which something is not known.
+    /// The clusters about which something is not known.
     pub(crate) unsynced: HashMap<String, UnsyncedCluster>,
     settings: AdmissionSettings,
 }
 
-/// What was indexed before.
+/// An earlier index.
 #[derive(Clone, Copy)]
 pub(crate) struct EarlierIndex<'o> {
     pub(crate) policies: &'o ClusterPolicySets,
@@ -45,7 +46,7 @@ pub(crate) struct EarlierIndex<'o> {
     pub(crate) own: &'o ObjectSet,
 }
 
-/// The gateway for which a set is indexed: who it is to its clusters, and its certificate.
+/// The gateway for which objects are indexed: its users at the API servers, and its certificate.
 #[derive(Clone, Copy)]
 pub(crate) struct GatewayContext<'s> {
     own_user: &'s dyn Fn(&str) -> Option<String>,
@@ -53,8 +54,8 @@ pub(crate) struct GatewayContext<'s> {
 }
 
 impl<'s> GatewayContext<'s> {
-    /// One that puts an index in force now; `own_user` says what the API server of a cluster calls the
-    /// gateway, where that is known.
+    /// The context of an index that is put in force now. `own_user` returns the gateway's own user
+    /// name at the API server of a cluster, if known.
     pub(crate) const fn new(
         own_user: &'s dyn Fn(&str) -> Option<String>,
         identity: GatewayIdentity<'s>,
@@ -63,16 +64,16 @@ impl<'s> GatewayContext<'s> {
     }
 }
 
-/// The configurations of webhooks of each cluster, and under `None` those of all.
+/// The webhook configurations of each cluster, and under `None` those for all clusters.
 type WebhooksByCluster = BTreeMap<Option<String>, Arc<[Arc<ValidatedObject>]>>;
 
 impl SnapshotIndex {
-    /// Of `own` objects and those that are `watched`; where that is known, at the price of what
-    /// became different since `earlier`. It decides the same in either case.
+    /// Indexes the objects in `own` and `watched`. If `earlier` is given, this takes time
+    /// proportional to the difference, if possible. The result decides alike in both cases.
     ///
-    /// `gateway` is what serves by it; nobody does offline, or where it is on trial.
+    /// `gateway` is `None` offline, and for objects on trial.
     ///
-    /// Without warnings: the caller has reported them, or they are those of the last
+    /// Produces no warnings: the caller has reported them, or they were reported at the last
     /// reload.
     pub(crate) fn new(
         config: &Config,
@@ -130,8 +131,8 @@ impl SnapshotIndex {
     }
 }
 
-/// Notes since when, as of `now`, each Allow with objectConditions is there, where `policies` follow
-/// `before`.
+/// Records since when each Allow with objectConditions exists, as of `now`. `before` are the
+/// policies that `policies` replace.
 fn record_grant_history(policies: &mut ClusterPolicySets, before: Option<&ClusterPolicySets>, now: Time) {
     for (cluster, set) in &mut policies.clusters {
         let before = before.and_then(|before| before.clusters.get(cluster));
@@ -142,7 +143,7 @@ fn record_grant_history(policies: &mut ClusterPolicySets, before: Option<&Cluste
     }
 }
 
-/// The namespace of a service account, by its user name.
+/// The namespace of a service account with this user name.
 fn namespace_of(user: &str) -> Option<String> {
     let (namespace, _) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
     Some(namespace.to_owned())
@@ -165,7 +166,7 @@ fn reviewed_resources(
     };
     let own_user = |cluster: &str| gateway.and_then(|gateway| (gateway.own_user)(cluster));
     let of_entry = |entry: &ClusterEntry| {
-        // Offline nothing is watched: files say what there is.
+        // Offline no cluster is watched: the files contain everything.
         let known = watched.iter().find(|one| one.cluster == entry.name);
         if gateway.is_some() && known.is_some_and(|one| one.unsynced.is_some()) {
             return None;
@@ -175,7 +176,7 @@ fn reviewed_resources(
         let reviewed = ReviewedResources {
             knowledge: match (registrations.get(&entry.name), entry.admission) {
                 (Some(known), _) => known.into(),
-                // Offline it is as if those of `init` were applied.
+                // Offline, the webhook configurations of `init` are assumed to be applied.
                 (None, AdmissionKnowledge::Watched) => ReviewKnowledge::Assumed,
                 (None, AdmissionKnowledge::Declared | AdmissionKnowledge::None) => ReviewKnowledge::Declared,
             },
@@ -188,8 +189,8 @@ fn reviewed_resources(
     reviewed.filter_map(of_entry).collect()
 }
 
-/// In which clusters AccessRequests grant, and since when: where `/mutate` and `/validate` are known to see every
-/// write of one.
+/// The clusters in which AccessRequests grant, and since when: those where `/mutate` and
+/// `/validate` are known to see every write of an AccessRequest.
 fn access_request_trust(
     config: &Config,
     reviewed: &BTreeMap<String, ReviewedResources>,
@@ -209,8 +210,8 @@ fn access_request_trust(
 }
 
 impl IndexInputs {
-    /// Every webhook: of a cluster first those of files, then in the order in which an API server
-    /// asks them.
+    /// All webhooks: for each cluster first those of files, then the others in the order in which
+    /// an API server calls them.
     pub(crate) fn webhooks(&self) -> impl Iterator<Item = ConfiguredWebhook<'_>> {
         let configurations = self
             .webhooks
@@ -228,7 +229,7 @@ impl IndexInputs {
 
 type IndexParts = (ClusterPolicySets, AdmissionPolicies, WebhooksByCluster);
 
-/// What is indexed.
+/// The inputs of an index.
 struct Indexer<'o> {
     options: manifest::Options,
     settings: AdmissionSettings,
@@ -238,10 +239,11 @@ struct Indexer<'o> {
     watched: &'o [Arc<WatchedObjects>],
 }
 
-/// What became different in files and outside of them.
+/// The differences in files and watched clusters.
 struct IndexDifference<'o> {
     objects: SetDifference<'o>,
-    /// The watched clusters that came or went, or of which other objects are not known.
+    /// The watched clusters that were added or removed, or whose unknown objects or custom
+    /// resources changed.
     clusters: BTreeSet<&'o str>,
 }
 
@@ -259,7 +261,7 @@ impl<'o> Indexer<'o> {
         (manifests.policies, admission, webhooks)
     }
 
-    /// `None` where it is simpler to index everything.
+    /// Updates `earlier`; `None` if it is simpler to index everything.
     fn after(&self, earlier: EarlierIndex<'o>) -> Option<IndexParts> {
         if !self.has_settings(&earlier.index_inputs.settings) {
             return None;
@@ -273,8 +275,8 @@ impl<'o> Indexer<'o> {
         Some((changed.policies, admission, webhooks))
     }
 
-    /// What decides admission where only these clusters have other objects or parameters, or,
-    /// with `None`, all may.
+    /// Updates the policies of admission, when only the objects or parameters of the `touched`
+    /// clusters have changed; `None` among these stands for objects for all clusters.
     fn admission_after(
         &self,
         earlier: EarlierIndex<'_>,
@@ -320,7 +322,7 @@ impl<'o> Indexer<'o> {
         (admission, by_cluster)
     }
 
-    /// Every object of the files, and of those that are watched each that is not in the files too.
+    /// All objects of the files, and the watched objects that are not in the files.
     fn all(&self) -> Vec<&'o Arc<ValidatedObject>> {
         let watched = || self.watched.iter().flat_map(|watched| watched.objects());
         let mut all: Vec<_> = self.own.objects().collect();
@@ -335,7 +337,7 @@ impl<'o> Indexer<'o> {
         all
     }
 
-    /// Every object that holds for this cluster alone, or, for `None`, for all.
+    /// All objects for this cluster only or, if it is `None`, for all clusters.
     fn objects(&self, cluster: Option<&str>) -> Vec<&'o Arc<ValidatedObject>> {
         let own = self.own_by_cluster.get_or_init(|| {
             let mut by_cluster: HashMap<_, Vec<_>> = HashMap::new();
@@ -356,8 +358,8 @@ impl<'o> Indexer<'o> {
         objects
     }
 
-    /// Whether files have the same object, which holds in place of one that is watched: users who
-    /// may write to the API server must not take away what the gateway's own files say.
+    /// Whether the files contain the same object, which then takes precedence over the watched one:
+    /// users who may write to the API server must not override the gateway's own files.
     fn is_in_files(&self, object: &ValidatedObject) -> bool {
         let own = self.own_identities.get_or_init(|| {
             let own = self.own.objects();
@@ -366,8 +368,8 @@ impl<'o> Indexer<'o> {
         own.contains(&(None, object.identity())) || own.contains(&(object.cluster(), object.identity()))
     }
 
-    /// `None` where files changed and have an object that is outside of them too, so that it matters
-    /// which of them holds.
+    /// `None` if files changed and contain an object that is also watched, so that precedence may
+    /// have changed.
     fn difference(&self, earlier: EarlierIndex<'o>) -> Option<IndexDifference<'o>> {
         let mut of_files = self.own.since(earlier.own);
         let is_of_files = !of_files.added.is_empty() || !of_files.removed.is_empty();
@@ -377,7 +379,7 @@ impl<'o> Indexer<'o> {
             if is_of_files {
                 return None;
             }
-            // Those of files hold on.
+            // The objects of files stay in force.
             beside.added.retain(|object| !self.is_in_files(object));
             beside.removed.retain(|object| !self.is_in_files(object));
         }
@@ -395,8 +397,8 @@ impl<'o> Indexer<'o> {
         })
     }
 
-    /// What became different since `before` in what is watched, and in which clusters more than
-    /// objects did.
+    /// The differences between the watched objects and those in `before`, and the clusters in which
+    /// more than objects changed.
     fn watched_difference(
         &self,
         before: &'o [Arc<WatchedObjects>],
@@ -433,9 +435,9 @@ impl<'o> Indexer<'o> {
             failure_policy,
             enforces_authorization,
             shadow_webhooks,
-            // What was watched before was compiled for another.
+            // Watched objects were compiled for one version.
             cel_version,
-            // Those that come with the program.
+            // These are built in.
             equivalents: _,
         } = &self.settings;
         *missing_namespace == before.missing_namespace
@@ -451,7 +453,7 @@ fn identities(difference: &SetDifference<'_>) -> HashSet<u64> {
     objects.map(|object| object.identity().digest()).collect()
 }
 
-/// Those of `objects` that are configurations of webhooks.
+/// The webhook configurations among `objects`.
 fn webhooks_by_cluster(objects: &[&Arc<ValidatedObject>]) -> WebhooksByCluster {
     let mut by_cluster: BTreeMap<Option<String>, Vec<Arc<ValidatedObject>>> = BTreeMap::new();
     for object in objects.iter().filter(|object| !object.webhooks().is_empty()) {
@@ -467,14 +469,15 @@ fn webhooks_by_cluster(objects: &[&Arc<ValidatedObject>]) -> WebhooksByCluster {
         .collect()
 }
 
-/// Files come first: who may write to the API server must not take away what they say. Mutating
-/// webhooks are asked first, and configurations in the order of their names.
+/// Files come first: users who may write to the API server must not override them. Mutating
+/// webhooks come before validating ones, and configurations are ordered by name.
 fn place_in_order(configuration: &ValidatedObject) -> (bool, &str, &str) {
     let identity = configuration.identity();
     (configuration.is_watched(), identity.kind(), identity.name())
 }
 
-/// With a `now`, warnings are found: for these alone the AuthorizationConfiguration is read.
+/// The options of reading manifests. With a `now`, warnings are reported; only these need the
+/// AuthorizationConfiguration, which is read then.
 pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Options {
     let reviewed = reviewed_resources(config, &[], None, &BTreeMap::new());
     manifest::Options {
@@ -498,7 +501,7 @@ pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Opt
     }
 }
 
-/// What `admission` of the configuration says, in the engine's terms.
+/// Converts `admission` of the configuration for the engine.
 #[must_use]
 pub fn admission_settings(config: &Config) -> AdmissionSettings {
     AdmissionSettings {

@@ -1,10 +1,10 @@
-//! What a reload changed, and which restrictions it removed, in the words of the log.
+//! What a reload changed, and which restrictions it removed, as the log reports it.
 //!
-//! A change that removes more restrictions than `reload.maxRemoved` is not put in force: a
-//! file that was cut, or written only in part, is a valid change otherwise.
+//! A change that removes more restrictions than `reload.maxRemoved` is not put in force, because a
+//! file that was truncated or only partly written could be a valid change.
 //!
-//! Changes besides those of objects are of fields of the configuration, and of the files that hold
-//! certificates, keys and credentials.
+//! Other changes than those of objects are reported by the fields of the configuration, and by the
+//! files of certificates, keys and credentials.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -23,54 +23,53 @@ use portcullis_policy::model::CauseKind;
 
 use crate::config::files::{CONFIGURATION_BYTES, FileScope};
 
-/// An object and the only cluster that it holds for, if any.
+/// An object, and the only cluster that it is for, if any.
 type InventoryKey<'o> = (&'o ObjectIdentity, Option<&'o str>);
 
-/// What a reload changed: settings, the objects in files, and the Denies no longer in force.
+/// What a reload changed: settings, the objects in files, and the restrictions no longer in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
     /// Fields of the configuration, and files of certificates and credentials.
     pub settings: ChangedSettings,
-    /// Objects that were not there before.
+    /// New objects.
     pub added: LoadedObjects,
-    /// Objects that say something else than before.
+    /// Objects with different content.
     pub changed: LoadedObjects,
-    /// Objects that are there no more.
+    /// Objects that no longer exist.
     pub removed: LoadedObjects,
-    /// What refused requests and does so no more.
+    /// Restrictions that are no longer in force.
     pub vanished: Vec<Restriction>,
 }
 
-/// What refuses requests: a Deny or Limit in mode Enforce, a
-/// ValidatingAdmissionPolicy that a binding has deny, or a configuration of webhooks.
+/// An object that restricts requests: a Deny or Limit in mode Enforce, a ValidatingAdmissionPolicy
+/// with a binding that denies, or a webhook configuration.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Restriction {
-    /// Of the object, such as `AuthorizationPolicy`.
+    /// The kind of the object, for example `AuthorizationPolicy`.
     pub kind: &'static str,
-    /// The only cluster that it held for; `None`: every cluster.
+    /// The only cluster that it was for; `None` if it was for all clusters.
     pub cluster: Option<String>,
-    /// Its name.
+    /// The name of the object.
     pub name: String,
 }
 
-/// How many objects, and the names of the first of them.
+/// The number of objects, and the names of the first ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoadedObjects {
-    /// How many.
+    /// The number of objects.
     pub count: usize,
     /// At most ten of them as `Kind/name` or `Kind/namespace/name`, sorted.
     pub names: Vec<String>,
 }
 
-/// The most names of each sort that a log line of a reload has.
+/// The maximum of names of each kind in a log line of a reload.
 pub(crate) const MAX_NAMES: usize = 10;
 
-/// What each file holds, as a number that differs where the content does; `None` where it cannot be
-/// read.
+/// A hash of the content of each file; `None` if it cannot be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FileContents(BTreeMap<PathBuf, Option<u64>>);
 
-/// The fields and files that a reload found changed, sorted.
+/// The fields and files that have changed, sorted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChangedSettings {
     /// Fields of the configuration, such as `callers` or `limits.inFlight`.
@@ -95,7 +94,7 @@ impl LoadedObjects {
         Self { count, names }
     }
 
-    /// `2 objects added`, and their names where `named`.
+    /// For example `2 objects added`, with their names if `named`.
     fn describe(&self, what: &str, named: bool) -> String {
         let objects = if self.count == 1 { "object" } else { "objects" };
         let mut text = format!("{} {objects} {what}", self.count);
@@ -114,8 +113,7 @@ impl LoadedObjects {
 // === impl Change ===
 
 impl Change {
-    /// What `difference` changes: an object that says the same as before is none of it, wherever
-    /// it stands now.
+    /// The changes in `difference`. An object that was only moved is not among them.
     pub(crate) fn of(difference: &SetDifference<'_>) -> Self {
         let (after, before) = (by_key(&difference.added), by_key(&difference.removed));
         let added = after.keys().filter(|key| !before.contains_key(key));
@@ -132,8 +130,8 @@ impl Change {
         }
     }
 
-    /// One line, such as `1 object added, 2 objects removed`; with the names of the objects where
-    /// `named`. Before that, what changed besides objects.
+    /// One line, such as `1 object added, 2 objects removed`; with the names of the objects if
+    /// `named`. Changed settings come first.
     #[must_use]
     pub fn describe(&self, named: bool) -> String {
         let parts = [
@@ -160,7 +158,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What each object says.
+/// A digest of the content of each object.
 fn by_key<'o>(objects: &[&'o Arc<ValidatedObject>]) -> HashMap<InventoryKey<'o>, u64> {
     let entry = |object: &&'o Arc<ValidatedObject>| ((object.identity(), object.cluster()), object.digest());
     objects.iter().map(entry).collect()
@@ -169,7 +167,7 @@ fn by_key<'o>(objects: &[&'o Arc<ValidatedObject>]) -> HashMap<InventoryKey<'o>,
 // === impl Restriction ===
 
 impl Restriction {
-    /// Its name, or `cluster/name` where it held for one cluster alone.
+    /// The name, or `cluster/name` if it was for one cluster only.
     #[must_use]
     pub fn in_cluster(&self) -> String {
         match &self.cluster {
@@ -186,7 +184,8 @@ impl fmt::Display for Restriction {
     }
 }
 
-/// What refuses requests in `before` and not in `after`, for every cluster or for one; sorted.
+/// The restrictions that are in force in the first pair and not in the second, for every cluster or
+/// for one; sorted.
 pub(crate) fn vanished(
     (policies, admission): (&ClusterPolicySets, &AdmissionPolicies),
     (policies_after, admission_after): (&ClusterPolicySets, &AdmissionPolicies),
@@ -223,7 +222,8 @@ pub(crate) fn vanished(
     vanished
 }
 
-/// What `vanished` names for every cluster, and then what it names for one of them besides.
+/// The restrictions that `vanished` returns for every cluster, and then those that it returns only
+/// for one.
 fn by_cluster<'c>(
     kind: &'static str,
     clusters: impl Iterator<Item = &'c String>,
@@ -263,7 +263,7 @@ fn vanished_validations(before: &Arc<AdmissionSet>, after: &Arc<AdmissionSet>) -
         .collect()
 }
 
-/// The names of the configurations of which a webhook is called no more.
+/// The names of the configurations with a webhook that is no longer called.
 fn vanished_webhooks(
     before: &Arc<AdmissionSet>,
     after: &Arc<AdmissionSet>,
@@ -282,7 +282,7 @@ fn names_of(webhook: &Webhook) -> (&str, &str) {
     (&webhook.configuration, &webhook.name)
 }
 
-/// The names of the policies that a binding has deny.
+/// The names of the policies with a binding that denies.
 fn denying(set: &AdmissionSet) -> BTreeSet<&str> {
     let denies = |binding: &Arc<PolicyBinding>| binding.actions.contains(&ValidationAction::Deny);
     let bound = set.policies(Phase::Validate).into_iter();
@@ -293,10 +293,10 @@ fn denying(set: &AdmissionSet) -> BTreeSet<&str> {
 // === impl FileContents ===
 
 impl FileContents {
-    /// What `files` hold now. Those in the folder `of_clusters` are others' than the administrator's:
-    /// links in it lead nowhere else.
+    /// Hashes `files`. Those in the folder `of_clusters` are written by others than the
+    /// administrator, so links in it are not followed out of the folder.
     pub(crate) fn of(files: impl IntoIterator<Item = PathBuf>, of_clusters: Option<&Path>) -> Self {
-        // Nobody who sees a number of this process can try out passwords by it.
+        // With a random key, a hash that leaks cannot be used to guess passwords.
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let content = |file: &Path| {
             let scope = match of_clusters.filter(|folder| file.starts_with(folder)) {
@@ -313,8 +313,8 @@ impl FileContents {
         Self(read.collect())
     }
 
-    /// The files that are not the same in `before`. One that only one of them knows is named by the
-    /// field of the configuration.
+    /// The files whose content differs from `before`. Files that only one of both contains are not
+    /// reported, because a field of the configuration has changed, too.
     fn since(&self, before: &Self) -> Vec<PathBuf> {
         let is_changed = |(file, content): &(&PathBuf, &Option<u64>)| {
             before.0.get(*file).is_some_and(|before| before != *content)
@@ -330,7 +330,7 @@ impl FileContents {
 // === impl ChangedSettings ===
 
 impl ChangedSettings {
-    /// What differs between two configurations, as they are written, and the files besides.
+    /// The differences between two configurations, as they are written, and their files.
     pub(crate) fn between(
         (before, files_before): (&str, &FileContents),
         (after, files_after): (&str, &FileContents),
@@ -341,8 +341,8 @@ impl ChangedSettings {
         }
     }
 
-    /// Such as `configuration changed (limits.inFlight), `, with the names of files where `named`;
-    /// empty where nothing did.
+    /// For example `configuration changed (limits.inFlight), `, with the names of files if `named`;
+    /// empty if nothing changed.
     pub(crate) fn describe(&self, named: bool) -> String {
         let files: Vec<String> = self.files.iter().map(|file| file.display().to_string()).collect();
         let mut text = String::new();
@@ -371,7 +371,7 @@ fn listed(names: &[String]) -> String {
     first.join(", ") + more
 }
 
-/// The fields that two configurations do not have alike: of sections the field within.
+/// The fields that differ between two configurations. For sections, these are the fields within.
 fn changed_fields(before: &str, after: &str) -> Vec<String> {
     let root = |text| {
         let mut documents = document::parse(None, text).unwrap_or_default();
@@ -402,7 +402,7 @@ fn is_section(node: &Node) -> bool {
     matches!(node.value, Value::Map(_))
 }
 
-/// The keys of either, each once.
+/// The keys of both nodes, without duplicates.
 fn keys<'n>(before: &'n Node, after: &'n Node) -> Vec<&'n str> {
     let of = |node: &'n Node| match &node.value {
         Value::Map(entries) => entries.iter().map(|entry| entry.key.as_str()).collect(),

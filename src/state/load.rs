@@ -22,13 +22,12 @@ use portcullis_policy::authorization::ClusterPolicySets;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{self, ObjectSet};
 
-/// Builds a snapshot from the configuration at `path` and what `source` has
-/// beside it, aside from any in force.
+/// Builds a snapshot from the configuration at `path` and the objects of `source`, without putting
+/// it in force.
 ///
-/// Credentials that `previous` accepted and a newer one replaced stay accepted
-/// for a while (see [`Authenticator`](crate::identity::Authenticator)). There is a snapshot only where no fault
-/// is an error; warnings come beside it. Blocks: it reads files and compiles
-/// policies.
+/// Credentials that `previous` accepted and that have been replaced stay accepted for a while (see
+/// [`Authenticator`](crate::identity::Authenticator)). Returns a snapshot only if no fault is an
+/// error; warnings are returned along with it. Blocks: it reads files and compiles policies.
 #[must_use]
 pub fn load(
     path: &Path,
@@ -39,7 +38,8 @@ pub fn load(
     on_own_thread(|| load_here(path, source, previous, None, (FileTimes::Believed, now)))
 }
 
-/// The same where `candidate`, a bundle, is read from its path in place of the one that is kept.
+/// Does the same with the bundle `candidate` in place of the one that is kept, which it reads from
+/// its path.
 pub(crate) fn load_candidate(
     path: &Path,
     source: &dyn ManifestSource,
@@ -51,8 +51,8 @@ pub(crate) fn load_candidate(
     on_own_thread(|| load_here(path, source, previous, Some(candidate), times))
 }
 
-/// The same in place of `previous`, where the times of files tell which of them were written
-/// since, or every file is read.
+/// Does the same to replace `previous`. `times` determines whether files are skipped that have not
+/// been modified since.
 pub(crate) fn reload(
     path: &Path,
     source: &dyn ManifestSource,
@@ -84,7 +84,7 @@ fn load_here(
     if loaded.0.as_ref().is_some_and(|snapshot| !needs_saved(snapshot)) {
         return loaded;
     }
-    // At the start, what was saved is what was in force before.
+    // At the start, the saved set is what was last in force.
     let saved = config::last_good(path).ok().flatten();
     let Some(saved) = saved.and_then(|file| last_good::read(&file).ok()) else {
         return loaded;
@@ -101,8 +101,9 @@ fn parse_saved(path: &Path, saved: &LastGoodSet) -> (Option<Config>, Faults) {
     config::parse_saved(path, &saved.configuration, folder, &saved.cluster_files)
 }
 
-/// What `load` loads, unless it takes away more than it may of what was in force `before`. The
-/// files of a cluster that do so are held back.
+/// Calls `load`, and rejects the result if it removes more restrictions that were in force `before`
+/// than is allowed. If only the files of single clusters do so, these are held back, and `load` is
+/// called again.
 fn load_bounded(
     before: Option<&Snapshot>,
     load: impl Fn(HeldBack) -> (Option<Snapshot>, Faults),
@@ -125,7 +126,7 @@ fn load_bounded(
     (None, faults)
 }
 
-/// Loads what the files say where `earlier` ones stand in for those of a cluster that are faulty.
+/// Loads the files. Those in `earlier` replace faulty files of a cluster.
 fn load_with_fallback(
     (path, candidate): (&Path, Option<&ManifestPath>),
     source: &dyn ManifestSource,
@@ -165,12 +166,13 @@ fn load_with_fallback(
     (snapshot, found.together())
 }
 
-/// The set that was last in force, where the configuration at `path` names a file for it in
-/// `reload.lastGood`. Certificates, keys and credentials are those of now. Blocks, as [`load`] does.
+/// Loads the set that was last in force, if the configuration at `path` names a file for it in
+/// `reload.lastGood`. Certificates, keys and credentials are the current ones. Blocks, like
+/// [`load`].
 ///
 /// # Errors
 ///
-/// Why there is none to serve.
+/// The set cannot be used.
 pub fn last_good(
     path: &Path,
     source: &dyn ManifestSource,
@@ -195,7 +197,7 @@ fn last_good_here(
     let revision = saved.revision.clone();
     let snapshot = config.and_then(|config| {
         faults.extend(config.require_callers().err());
-        // What was in force is not held back.
+        // What was in force is never held back.
         let unknown = saved.unknown.clone();
         let earlier = StandIns::saved(saved, Some(&config));
         let parts = ReadParts {
@@ -223,9 +225,8 @@ fn last_good_here(
     }
 }
 
-/// Every fault of the configuration at `path` and of all that it names, for
-/// `source` too, and of `more` manifests together with its own. Blocks, as
-/// [`load`] does.
+/// Returns every fault of the configuration at `path` and of all files that it names, including
+/// those for `source`, and of the manifests in `more`. Blocks, like [`load`].
 #[must_use]
 pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], now: SystemTime) -> Faults {
     let (examined, mut faults) = config::examine(path);
@@ -248,7 +249,7 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
                 faults.append(manifest::hidden_faults(&sources, &options));
             }
         }
-        // Too little is known for the rest, but the manifests can be judged.
+        // Without a configuration, only the manifests can be checked.
         None => {
             let options = manifest::Options {
                 now: Some(now.into()),
@@ -264,8 +265,8 @@ pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], no
     faults
 }
 
-/// What the manifests of `config` and `source` decide by, as [`load`] puts them
-/// together. Keys, certificates and callers are not read. Blocks.
+/// Loads the policies in the manifests of `config` and `source`, combined as [`load`] does. Keys,
+/// certificates and callers are not read. Blocks.
 #[must_use]
 pub fn policies(
     config: &Config,
@@ -283,8 +284,8 @@ pub fn policies(
     )
 }
 
-/// `current` with what `source` has now. What the files say is not read again.
-/// `None` where its configuration names no source.
+/// `current` with the objects that `source` has now. The files are not read again. `None` if the
+/// configuration names no source.
 pub(crate) fn refresh(current: &Snapshot, source: &dyn ManifestSource, now: SystemTime) -> Option<Snapshot> {
     if current.config.clusters.is_empty() {
         return None;
@@ -295,10 +296,10 @@ pub(crate) fn refresh(current: &Snapshot, source: &dyn ManifestSource, now: Syst
     Some(snapshot)
 }
 
-/// `current` where the `files` of manifests, which are its own, say something else at `now`, and
-/// no other file does. Of the set, no other file is read; what `source` has now counts too.
-/// `None` where one of them cannot be read or has faults, or all of them together are too large.
-/// Blocks, as [`load`] does.
+/// `current` with the new content of `files`, which are some of its manifests, when no other file
+/// has changed; and with the objects that `source` has now. Reads no other file. `None` if one of
+/// these files cannot be read or has faults, or all manifests together are too large: then
+/// everything has to be loaded. Blocks, like [`load`].
 pub(crate) fn reload_files(
     current: &Snapshot,
     source: &dyn ManifestSource,
@@ -317,7 +318,8 @@ pub(crate) fn reload_files(
     }
     let earlier = Some(&current.manifests.objects);
     let (objects, mut faults) = ObjectSet::new(files.objects(), &options(config, Some(now)), earlier);
-    // Whose faults they are, and what stands in for him, is found by looking at everything.
+    // To find the cluster whose files are faulty, and what can replace them, everything has to be
+    // loaded.
     let objects = objects.filter(|_| !faults.has_errors())?;
     let manifests = LoadedManifests {
         revision: Revision::of_files(config.texts(), &files),
@@ -339,7 +341,7 @@ pub(crate) fn reload_files(
     Some((Snapshot { unsaved, ..snapshot }, faults))
 }
 
-/// `current` with what `manifests` and `source` have in place of what it has of them.
+/// `current` with these `manifests`, and with the objects that `source` has now.
 fn with_manifests(
     current: &Snapshot,
     manifests: Arc<LoadedManifests>,
@@ -388,17 +390,17 @@ fn with_manifests(
 
 // Loads snapshots on separate threads, so that their memory is returned to the system.
 //
-// Loading needs many times the memory of its result. The allocator (mimalloc) keeps what
-// a thread has freed for that thread, for a second after its end, and then returns a
-// quarter of it whenever a thread ends. In an idle gateway no thread ends.
+// Loading needs many times the memory of its result. The allocator (mimalloc) keeps what a thread
+// has freed for that thread, for a second after its end, and then returns a quarter of it whenever
+// a thread ends. In an idle gateway no thread ends.
 
-/// Longer than freed pages rest (`purge_delay`).
+/// Longer than the time for which the allocator keeps freed pages (`purge_delay`).
 const PURGE_WAIT: Duration = Duration::from_millis(1500);
 
-/// How many threads have to end after that.
+/// The number of threads that must end after that.
 const THREAD_ENDS: usize = 8;
 
-/// What `load` gives; without a thread to be had, it is called here.
+/// Calls `load` on a new thread, or on this one if there is none to be had.
 pub(crate) fn on_own_thread<T: Send>(load: impl Fn() -> T + Sync) -> T {
     let loaded = thread::scope(|scope| {
         let thread = thread::Builder::new().name("load".to_owned());
@@ -416,9 +418,9 @@ pub(crate) fn on_own_thread<T: Send>(load: impl Fn() -> T + Sync) -> T {
 fn tidy() {
     thread::sleep(PURGE_WAIT);
     for _ in 0..THREAD_ENDS {
-        // The end of a thread that has allocated nothing is none to the allocator.
+        // The allocator ignores the end of a thread that has allocated nothing.
         let ended = thread::Builder::new().spawn(|| drop(black_box(vec![0u8; 64])));
-        // That it ended is all there is to know.
+        // The thread returns nothing.
         let _ = ended.map(thread::JoinHandle::join);
     }
 }

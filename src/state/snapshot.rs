@@ -1,4 +1,4 @@
-//! What is in force: everything that a request is decided by, as it was at one moment.
+//! The snapshot: everything on which decisions depend, as it was at one moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,44 +22,45 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, ValidatedObject};
 use portcullis_policy::model::groups;
 
-/// Everything that a request is judged by, as it was at one moment.
+/// Everything on which decisions depend, as it was at one moment.
 pub struct Snapshot {
-    /// Names the content of configuration and manifests, those of clusters too: equal text, equal
-    /// revision, on every replica. Twelve hexadecimal digits.
+    /// A digest of the configuration and manifests, including those of clusters: the same content
+    /// has the same revision on every replica. Twelve hexadecimal digits.
     pub revision: Arc<str>,
     /// The configuration.
     pub config: Arc<Config>,
-    /// What decides authorization, by cluster.
+    /// The policies of authorization, by cluster.
     pub policies: ClusterPolicySets,
-    /// What decides admission, by cluster.
+    /// The policies of admission, by cluster.
     pub admission: AdmissionPolicies,
-    /// Who may call.
+    /// Authenticates callers.
     pub authenticator: Arc<Authenticator>,
-    /// Whom admission asks.
+    /// The admission webhooks to call.
     pub upstreams: Upstreams,
-    /// Other authorizers, asked where `policies` have no opinion.
+    /// Other authorizers, which are called if `policies` have no opinion.
     pub authorizers: Authorizers,
-    /// What new connections are accepted with.
+    /// The TLS settings of new connections.
     pub tls: TlsContext,
-    /// The same of the console, where it has TLS.
+    /// The TLS settings of new connections to the console, if it has TLS.
     pub console_tls: Option<TlsContext>,
-    /// When the certificates end that the configuration names.
+    /// When the certificates that the configuration names expire.
     pub expiries: Arc<[Expiry]>,
-    /// The clusters whose own files are not in force as they are, with what is wrong with them.
+    /// The clusters whose current files are held back, with the faults of these files.
     pub held_back: Arc<HeldBack>,
-    /// Those of them, and others, whose requests are not decided until files are mended.
+    /// The clusters whose requests are not decided until files are repaired, which may be held back
+    /// or not.
     pub(crate) unknown: Arc<UnknownClusters>,
-    /// What is wrong with single objects that are held back, of the files that hold for every cluster.
+    /// The faults of single objects that are held back, in files for all clusters.
     pub held_objects: Arc<Faults>,
-    /// What the files of certificates and credentials held.
+    /// The contents of the files of certificates and credentials.
     pub(crate) file_contents: Arc<FileContents>,
     pub(crate) index_inputs: IndexInputs,
     pub(crate) manifests: Arc<LoadedManifests>,
-    /// To be saved once it is in force.
+    /// The set to save as the last good one once this is in force.
     pub(crate) unsaved: Option<PendingSave>,
 }
 
-/// The manifests of the files, as last read: kept for when only watched objects change.
+/// The manifests of the files, as last read. They are reused when only watched objects change.
 pub(crate) struct LoadedManifests {
     pub(crate) revision: Revision,
     pub(crate) files: ManifestFiles,
@@ -67,11 +68,12 @@ pub(crate) struct LoadedManifests {
 }
 
 impl Snapshot {
-    /// Who shows `credentials`. A token that says which calls it is for is for no other.
+    /// Authenticates the caller with these `credentials`. A token that names the requests for which
+    /// it is valid is rejected for others.
     ///
     /// # Errors
     ///
-    /// Nobody is known by them, or not for this request.
+    /// The caller is unknown, or the credentials are not valid for this request.
     pub fn authenticate(
         &self,
         credentials: &Credentials<'_>,
@@ -96,19 +98,19 @@ impl Snapshot {
         })
     }
 
-    /// Whether all that the files say is in force.
+    /// Whether everything in the files is in force.
     pub(crate) fn is_as_written(&self) -> bool {
         self.held_back.is_empty() && self.held_objects.is_empty()
     }
 
-    /// Saves the set as the last good one, once, where the configuration wants that.
+    /// Saves the set as the last good one, once, if this is configured.
     pub(crate) fn save(&mut self) {
         if let Some(unsaved) = self.unsaved.take() {
             unsaved.save();
         }
     }
 
-    /// What putting this in force in place of `before` changes.
+    /// The changes that putting this snapshot in force in place of `before` makes.
     pub(crate) fn since(&self, before: &Self) -> Change {
         Change {
             settings: ChangedSettings::between(
@@ -132,7 +134,7 @@ impl Snapshot {
         policies.map(ObjectIdentity::name)
     }
 
-    /// The objects of Portcullis' own kinds in files that hold for `cluster`.
+    /// The objects of Portcullis' own kinds in files for `cluster` or for all clusters.
     #[must_use]
     pub fn own_kinds_of_files(&self, cluster: &str) -> BTreeSet<ObjectIdentity> {
         let own = self.manifests.objects.others().filter(|object| {
@@ -142,26 +144,27 @@ impl Snapshot {
         own.map(|object| object.identity().clone()).collect()
     }
 
-    /// The clusters whose requests are answered with 503 because files of their own have faults, and
-    /// nothing stands in for these.
+    /// The clusters whose requests are answered with 503 because their files have faults, and no
+    /// earlier files can replace them.
     #[must_use]
     pub fn unknown_clusters(&self) -> &BTreeSet<String> {
         &self.unknown.faulty
     }
 
-    /// What is known of the registrations of each cluster with `admission: Watched`.
+    /// What is known about the webhook configurations of each cluster with `admission: Watched`.
     pub fn registrations(&self) -> impl Iterator<Item = (&str, &ClusterRegistrations)> {
         let all = self.index_inputs.registrations.iter();
         all.map(|(cluster, known)| (cluster.as_str(), known))
     }
 
-    /// `cluster`, where something of it is not known.
+    /// The state of `cluster`, if something about it is not known.
     #[must_use]
     pub fn unsynced(&self, cluster: &str) -> Option<&UnsyncedCluster> {
         self.index_inputs.unsynced.get(cluster)
     }
 
-    /// Every object of files and clusters; one that is in both is in force as the files have it.
+    /// Every object of files and clusters. Of an object that is in both, the one in the files is in
+    /// force.
     pub fn objects_in_force(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
         let watched = self
             .index_inputs
@@ -171,7 +174,7 @@ impl Snapshot {
         self.manifests.objects.objects().chain(watched)
     }
 
-    /// The objects that are watched in `cluster`, each with what it says.
+    /// The watched objects of `cluster`, each with its content.
     pub fn watched_texts<'s>(
         &'s self,
         cluster: &'s str,
@@ -183,14 +186,14 @@ impl Snapshot {
             .flat_map(|part| part.objects.iter().zip(&part.texts))
     }
 
-    /// The policies, bindings, exceptions and configurations of webhooks in files, as written. None
-    /// of them holds a secret; other objects, which may, are left out.
+    /// The policies, bindings, exceptions and webhook configurations in files, as written. They
+    /// never contain secrets, as other objects might.
     pub fn documents_of_policies(&self) -> impl Iterator<Item = (&Arc<ValidatedObject>, &Document)> {
         self.manifests.objects.documents_of_policies()
     }
 
-    /// Each cluster that has files of its own, with how many faults these have for which its last
-    /// good ones are in force.
+    /// Each cluster that has its own files, with the number of faults for which earlier files are
+    /// in force.
     pub fn file_faults(&self) -> BTreeMap<&str, usize> {
         let of_manifests = self
             .config
@@ -208,7 +211,7 @@ impl Snapshot {
         faults
     }
 
-    /// The role or binding of RBAC of this kind, namespace and name in files, as it is written.
+    /// The role or binding with this kind, namespace and name in files, as written.
     pub fn documents_of_rbac(
         &self,
         kind: &str,
@@ -218,7 +221,7 @@ impl Snapshot {
         self.manifests.objects.documents_of_rbac(kind, namespace, name)
     }
 
-    /// What refused requests in `before` and does so no more.
+    /// The restrictions that are in `before` but not in this snapshot.
     pub(crate) fn vanished(&self, before: &Self) -> Vec<Restriction> {
         inventory::vanished(
             (&before.policies, &before.admission),
@@ -227,8 +230,8 @@ impl Snapshot {
     }
 }
 
-/// What is wrong with putting `after` in force in place of `before`, by the cluster whose files
-/// take away more than the configuration allows.
+/// The faults of replacing `before` by `after`, by cluster: its files remove more restrictions than
+/// `reload.maxRemoved` allows.
 pub(crate) fn removal_faults(before: &Snapshot, after: &Snapshot) -> FaultsByCluster {
     let mut faults = FaultsByCluster::default();
     let Some(most) = after.config.reload.max_removed else {
@@ -264,8 +267,8 @@ fn message(removed: &[Restriction], most: usize) -> String {
 }
 
 impl Snapshot {
-    /// Whose file has the restriction: `Some(None)` for one that holds for every cluster, `None`
-    /// where no file has it.
+    /// The cluster whose file contains the restriction: `Some(None)` if the file is for all
+    /// clusters, `None` if no file contains it.
     fn owner(&self, restriction: &Restriction) -> Option<Option<&str>> {
         let is_it = |cluster: Option<&str>| cluster.is_none() || cluster == restriction.cluster.as_deref();
         let mut own = self.manifests.objects.others().filter(|object| {

@@ -1,12 +1,12 @@
 //! Watches files and reloads after changes.
 //!
-//! There are three triggers. Watches on the folders report changes at once; they watch
-//! folders rather than files, because mounted Secrets and ConfigMaps change by replacing
-//! a link. Polling finds what no watch reports (network file systems, links whose target
-//! changed). SIGHUP requests a reload.
+//! There are three triggers. Watches on the folders report changes at once; they watch folders
+//! instead of files, because mounted Secrets and ConfigMaps change by replacing a link. Polling
+//! finds changes that no watch reports (network file systems, links whose target changed). SIGHUP
+//! requests a reload.
 //!
 //! ```text
-//! events ─▶ due? ─▶ job, on a thread of its own ─▶ ended: put in force, or keep
+//! events ─▶ due? ─▶ job, on its own thread ─▶ ended: put in force, or keep
 //!             ▲                  └── not within the limit: reported, and the next may begin
 //!             └──────────────────────────────┘
 //! ```
@@ -30,10 +30,10 @@ use schedule::{ReloadRequest, Schedule};
 
 pub use schedule::Trigger;
 
-/// How long a reload may take before it is reported, and no longer holds up the next.
+/// How long a reload may take before it is reported, and no longer delays the next one.
 pub const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Keeps a [`ReloadState`] up to date on a thread of its own, until dropped.
+/// Keeps a [`ReloadState`] up to date on its own thread, until dropped.
 pub struct Reloader {
     events: Sender<ReloaderMessage>,
     trigger: Trigger,
@@ -43,15 +43,14 @@ pub struct Reloader {
 // === impl Reloader ===
 
 impl Reloader {
-    /// Starts to watch the files behind `state`, whose configuration is at `path`.
-    /// A reload that takes longer than `limit` ([`RELOAD_TIMEOUT`]) is reported to
-    /// `observer` as one that failed; it takes effect when it ends all the same,
-    /// unless a later one has.
+    /// Starts to watch the files of `state`, whose configuration is at `path`. A reload that takes
+    /// longer than `limit` ([`RELOAD_TIMEOUT`]) is reported to `observer` as failed. It
+    /// nevertheless takes effect when it ends, unless a later one has.
     ///
     /// # Errors
     ///
-    /// The operating system refused a thread. That it refuses watches is only
-    /// logged: the poll remains.
+    /// The operating system refuses a thread. If it refuses watches, this is only logged, since
+    /// polling remains.
     pub fn start(
         state: Arc<ReloadState>,
         path: PathBuf,
@@ -65,7 +64,7 @@ impl Reloader {
             .name("reload".into())
             .spawn(move || worker.run(&events))?;
         let events = sender.clone();
-        // An error means that the reloader has stopped: nothing to ask any more.
+        // An error means that the reloader has stopped, so that nothing can be requested any more.
         let trigger = Trigger::new(move |request| drop(sender.send(ReloaderMessage::ReloadRequest(request))));
         Ok(Self {
             events,
@@ -74,7 +73,7 @@ impl Reloader {
         })
     }
 
-    /// A handle that asks for a reload.
+    /// A handle that requests reloads.
     #[must_use]
     pub fn trigger(&self) -> Trigger {
         self.trigger.clone()
@@ -90,35 +89,35 @@ impl Drop for Reloader {
     }
 }
 
-/// How much longer than its last rebuild took the thread rests before the next:
-/// a cluster that changes all the time must not cost a processor.
+/// How long the thread rests after updating watched objects, as a multiple of the time that the
+/// update took: a cluster that changes all the time must not use up a processor.
 const REST_FACTOR: u32 = 4;
 
-/// The longest such rest.
+/// The maximum of this rest.
 const MAX_REST: Duration = Duration::from_millis(400);
 
-/// How many jobs may hang, each with its thread, before no more are begun.
+/// How many jobs may hang, each with its thread, before no more are started.
 const MAX_HANGING: usize = 8;
 
-/// How many before polls begin none, so that there are some left for who asks.
+/// How many jobs may hang before polls start no more, so that some are left for explicit requests.
 const MAX_HANGING_POLLS: usize = MAX_HANGING / 2;
 
-/// What the thread works with.
+/// The state of the reloading thread.
 struct ReloadWorker {
     events: Sender<ReloaderMessage>,
     state: Arc<ReloadState>,
     path: PathBuf,
     observer: ReloadObserver,
     limit: Duration,
-    /// With the job while one runs.
+    /// `None` while a job runs, which has them.
     watches: Option<Watches>,
     reminders: Reminders,
-    /// What the files said at the last job, good or bad.
+    /// The files at the last job, whether it succeeded or not.
     last: Fingerprint,
     running: Vec<RunningReload>,
-    /// The number of the job begun last.
+    /// The number of the job started last.
     begun: u64,
-    /// The number of the newest job of which the result was taken.
+    /// The number of the newest job whose result was used.
     applied: u64,
     schedule: Schedule,
 }
@@ -127,9 +126,9 @@ struct ReloadWorker {
 struct RunningReload {
     number: u64,
     since: Instant,
-    /// Whether what is beside the files changed too.
+    /// Whether watched objects changed, too.
     is_beside: bool,
-    /// Whether it was reported that it takes too long.
+    /// Whether it was reported as taking too long.
     is_reported: bool,
 }
 
@@ -164,11 +163,11 @@ impl ReloadWorker {
         let current = Arc::clone(&self.state.current());
         self.last = job.fingerprint(&current, false);
         self.watches = Some(job.watches);
-        // Warnings were logged when the files were loaded.
+        // These warnings were logged when the files were loaded.
         self.reminders.due(&current.expiries, SystemTime::now());
     }
 
-    /// Logs which certificates came nearer to their end.
+    /// Logs warnings about certificates that expire soon.
     fn remind(&mut self, now: SystemTime) {
         let current = self.state.current();
         for expiry in self.reminders.due(&current.expiries, now) {
@@ -207,7 +206,7 @@ impl ReloadWorker {
         }
     }
 
-    /// When something is to be done; `None` while it must wait for a job.
+    /// When the next action is due; `None` while it has to wait for a job.
     fn next_action_at(&self) -> Option<Instant> {
         let is_busy = self.running.iter().any(|running| !running.is_reported);
         if is_busy || self.running.len() >= MAX_HANGING {
@@ -247,7 +246,7 @@ impl ReloadWorker {
         let events = self.events.clone();
         let job = self.job(extent);
         let begun = job.spawn(move |result| {
-            // Who has stopped needs no result.
+            // An error means that the reloader has stopped, and needs no result.
             let _ = events.send(ReloaderMessage::Ended(number, result.map(Box::new)));
         });
         match begun {
@@ -285,7 +284,7 @@ impl ReloadWorker {
             let message = "the reload panicked; please report this bug".to_owned();
             return self.fail(vec![fault(message)], false);
         };
-        // A later one has ended already: what this one read may be older.
+        // A later job has ended already, and may have read newer files.
         if number < self.applied {
             return;
         }
@@ -296,10 +295,10 @@ impl ReloadWorker {
         if let Some(loaded) = result.loaded {
             self.put_in_force(loaded);
         } else if running.is_reported {
-            // It was reported to have failed; only a whole one shows that all is well.
+            // This reload was reported as failed; only a complete one shows that all is well.
             self.schedule.request(ReloadRequest::FORCED, Instant::now());
         }
-        // What changed beside the files meanwhile may have come too late for it.
+        // Watched objects that changed meanwhile may have been too late for this reload.
         if running.is_reported || running.is_beside && !is_loaded {
             self.refresh();
         }
@@ -380,7 +379,7 @@ impl ReloadWorker {
 
     // === beside the files ===
 
-    /// Puts in force what is beside the files now.
+    /// Puts the current objects of watched clusters in force.
     fn refresh(&mut self) {
         let start = Instant::now();
         let current = self.state.current();
@@ -400,32 +399,33 @@ impl ReloadWorker {
 
 // Messages to and from the reloading thread, and what is logged of reloads.
 
-/// Called with each attempt that was made.
+/// Called after each attempt.
 pub type ReloadObserver = Box<dyn Fn(ReloadAttempt<'_>) + Send>;
 
-/// How an attempt to replace what is in force ended.
+/// The result of an attempt to replace the snapshot in force.
 #[derive(Clone, Copy)]
 pub enum ReloadAttempt<'a> {
     /// The files were read, and are in force.
     Reloaded(&'a ReloadState),
-    /// Objects of clusters changed. The files were not read: where they are faulty, they still are.
+    /// Objects of clusters changed. The files were not read: if they were faulty, they still are.
     Refreshed(&'a ReloadState),
-    /// These are about to be in force no more.
+    /// These restrictions are about to be removed.
     TookAway(&'a [Restriction]),
-    /// The files have faults, or are still being read; what was in force still is.
+    /// The files have faults, or are still being read; the snapshot in force stays.
     Failed(&'a ReloadFailure),
 }
 
 pub(crate) enum ReloaderMessage {
-    /// Something is to be done.
+    /// A reload is requested.
     ReloadRequest(ReloadRequest),
-    /// The job of this number ended; without result if it broke off.
+    /// The job with this number ended, without a result if it panicked.
     Ended(u64, Option<Box<ReloadResult>>),
     /// The reloader is dropped.
     Stop,
 }
 
-/// What a reload that takes longer than `limit` still waits for.
+/// The faults of a reload that takes longer than `limit`, one for each file that it is still
+/// reading.
 pub(crate) fn hanging(limit: Duration) -> Vec<Fault> {
     let pending = config::files::pending();
     if pending.is_empty() {
@@ -445,7 +445,8 @@ pub(crate) fn fault(message: String) -> Fault {
     Fault::error(Place::default(), FaultKind::Unreadable, message)
 }
 
-/// Logs the faults of the files of which `loaded` came, and whose files are not in force as they are.
+/// Logs the faults of the files from which `loaded` comes, and the clusters whose files are held
+/// back or unknown.
 pub fn log(faults: &Faults, loaded: &Snapshot) {
     log_faults(faults);
     for (cluster, faults) in loaded.held_back.iter() {
@@ -473,7 +474,7 @@ fn log_faults(faults: &Faults) {
     }
 }
 
-/// Each by name: an administrator who removed a restriction by mistake finds it in the log.
+/// Logs each restriction by name, so that an administrator who removed one by mistake finds it.
 pub(crate) fn warn_of_vanished(restrictions: &[Restriction]) {
     for restriction in restrictions {
         let (kind, name) = (restriction.kind, restriction.in_cluster());
@@ -481,13 +482,14 @@ pub(crate) fn warn_of_vanished(restrictions: &[Restriction]) {
     }
 }
 
-/// Sockets are bound and queues made once.
+/// Warns of changed settings that cannot take effect without a restart, because sockets are bound
+/// and queues created once.
 pub(crate) fn warn_of_restart(old: &config::Config, new: &config::Config) {
     let console = |config: &config::Config| config.console.clone();
     let address = |config| console(config).map(|console| console.address);
     let max_decisions = |config| console(config).map(|console| console.max_decisions);
     let has_tls = |config| console(config).map(|console| console.tls.is_some());
-    // A folder is followed.
+    // A decision log in a folder can be moved without a restart.
     let lines = |config: &config::Config| {
         let log = config.decision_log.as_ref().filter(|log| log.folder().is_none());
         log.map(|log| log.path.clone())

@@ -1,8 +1,9 @@
-//! What is known of watched clusters at one moment: their objects, and which webhooks of their webhook
+//! The state of watched clusters at one moment: their objects, and which webhooks of their webhook
 //! configurations call this gateway.
 //!
-//! A webhook does if its path is `/validate` or `/mutate`, or `/t/TOKEN/validate` with a token of a caller of that
-//! cluster, and the API server would take any server with this gateway's certificate for the host that it calls.
+//! A webhook calls this gateway if its path is `/validate` or `/mutate`, or `/t/TOKEN/validate`
+//! with the token of a caller of that cluster, and if the API server accepts this gateway's
+//! certificate for the host that the webhook calls.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -28,85 +29,85 @@ use portcullis_policy::model::Time;
 pub struct WatchedObjects {
     /// The cluster.
     pub cluster: String,
-    /// Each object once, in an order of its own. A part in which nothing changed since the last
-    /// moment is that moment's.
+    /// The objects, each once, in no particular order. A part that did not change is shared with
+    /// the previous moment.
     pub parts: Vec<Arc<WatchedPart>>,
-    /// What there is in the cluster and is not among them.
+    /// The kinds and objects of the cluster that are not contained in `parts`.
     pub unknown: UnknownObjects,
-    /// The custom resources that its CustomResourceDefinitions give no namespace.
+    /// The custom resources that are cluster-scoped according to their CustomResourceDefinitions.
     pub cluster_scoped: ClusterScoped,
-    /// What its CustomResourceDefinitions say.
+    /// The resources that its CustomResourceDefinitions define.
     pub custom_resources: CustomResources,
-    /// The webhook configurations that the API server runs, where they say what `/validate` sees.
+    /// The webhook configurations of the API server, if they are watched to know what `/validate`
+    /// sees.
     pub registrations: Option<Arc<WatchedRegistrations>>,
-    /// The public keys of the tokens that its API server makes, as JWKS, where they are wanted and known.
+    /// The public keys of the API server's tokens, as JWKS, if they are needed and known.
     pub token_keys: Option<Arc<[u8]>>,
-    /// Names their content: equal objects, equal digest.
+    /// A digest of the objects.
     pub digest: [u8; 32],
-    /// That nothing is known of the cluster yet; `None` where its objects are.
+    /// Set while nothing is known about the cluster yet.
     pub unsynced: Option<UnsyncedCluster>,
 }
 
-/// The webhook configurations that an API server runs.
+/// The webhook configurations of an API server.
 #[derive(Debug, PartialEq, Eq)]
 pub enum WatchedRegistrations {
-    /// Each of them.
+    /// All of them.
     Known(Vec<WatchedRegistration>),
-    /// They are not known, for this reason.
+    /// They are unknown, for this reason.
     Unproven(Arc<str>),
 }
 
-/// A webhook configuration that an API server runs.
+/// A webhook configuration of an API server.
 #[derive(Debug)]
 pub struct WatchedRegistration {
-    /// It.
     pub configuration: Arc<ValidatedObject>,
-    /// Names its content.
+    /// A digest of its content.
     pub digest: [u8; 32],
-    /// Tells it from one of the same name that is deleted.
+    /// Distinguishes it from a deleted one of the same name.
     pub uid: Box<str>,
-    /// Since when it is as it is, where that is known.
+    /// Since when it has been as it is, if that is known.
     pub since: Option<Time>,
 }
 
-/// A cluster of which nothing is known since the gateway follows it, or of whose own files something
-/// is not: neither all its grants nor all its denials.
+/// A cluster about which nothing is known since the gateway started to follow it, or whose own
+/// files are partly unknown: neither all grants nor all denials are known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnsyncedCluster {
-    /// Until when its requests are not decided without what is not known; `None`: until somebody mends
-    /// the files that keep it from being known.
+    /// Until when requests are not decided without the missing objects; `None`: until faulty files
+    /// are repaired.
     pub until: Option<Instant>,
-    /// What its API server calls the gateway's own user, where the credentials say.
+    /// The gateway's own user name at the API server, if the credentials contain it.
     pub own_user: Option<String>,
 }
 
-/// The clusters whose policies are not known until somebody mends files. Their requests are not
-/// decided: a Deny may be among what is not known.
+/// The clusters whose policies are unknown until files are repaired. Their requests are not
+/// decided, because an unknown Deny might apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct UnknownClusters {
-    /// Files of their own have faults, and nothing stands in for these.
+    /// Clusters with faulty files that no earlier files can replace.
     pub(crate) faulty: BTreeSet<String>,
-    /// What their kubeconfigs say cannot be used, so that nothing is learnt of their API servers. What
-    /// was saved of them holds.
+    /// Clusters whose kubeconfigs cannot be used, so that nothing is learnt from their API servers.
+    /// Their saved objects are in force.
     pub(crate) unreachable: BTreeSet<String>,
 }
 
-/// How a request is answered of whose cluster nothing is known.
+/// The response to a request for a cluster that is not synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnsyncedAnswer {
-    /// It is to be asked again.
+    /// The caller has to retry.
     Later,
-    /// Not at all, until files are mended.
+    /// The request cannot be decided until files are repaired.
     Faulty,
-    /// Without opinion, at once.
+    /// No opinion, at once.
     NoOpinion,
-    /// By the files alone: it has waited for long enough.
+    /// A decision by the files only, because the cluster has been waited for long enough.
     Decided,
 }
 
-/// What a watched object says, without what its API server adds.
+/// The content of a watched object, without what its API server adds.
 pub trait WatchedText: fmt::Debug + Send + Sync {
-    /// As JSON.
+    /// The content as JSON.
     fn to_json(&self) -> Value;
 }
 
@@ -115,16 +116,16 @@ pub trait WatchedText: fmt::Debug + Send + Sync {
 pub struct WatchedPart {
     /// The objects.
     pub objects: Vec<Arc<ValidatedObject>>,
-    /// What each of them says, in the same order; none where nobody looks.
+    /// The content of each object, in the same order; empty if not needed.
     pub texts: Vec<Arc<dyn WatchedText>>,
-    /// Names their content.
+    /// A digest of the objects.
     pub digest: [u8; 32],
 }
 
-/// The most webhooks that do not count and are named in the log.
+/// The maximum of webhooks that are named in the log because they do not count.
 const MAX_NAMED: usize = 10;
 
-/// By what an API server recognises the gateway, and the gateway an API server.
+/// How an API server recognises the gateway, and the gateway an API server.
 #[derive(Clone, Copy)]
 pub(crate) struct GatewayIdentity<'i> {
     pub(crate) tls: &'i TlsContext,
@@ -132,27 +133,27 @@ pub(crate) struct GatewayIdentity<'i> {
     pub(crate) now: SystemTime,
 }
 
-/// What is known of the webhook configurations of a cluster that is watched.
+/// What is known about the webhook configurations of a watched cluster.
 #[derive(Debug, Clone)]
 pub enum ClusterRegistrations {
-    /// Which of them call this gateway.
+    /// The webhooks that call this gateway.
     Known(Arc<Registrations>),
-    /// It is not known which there are, for this reason.
+    /// The webhook configurations are unknown, for this reason.
     Unproven(Arc<str>),
 }
 
-/// That of each cluster that is watched for it.
+/// What is known of each cluster whose webhook configurations are watched.
 pub(crate) type RegistrationsByCluster = BTreeMap<String, ClusterRegistrations>;
 
-/// What a webhook calls, if that is one of the gateway's endpoints.
+/// The endpoint of the gateway that a webhook calls.
 struct CalledEndpoint<'w> {
     host: String,
     token: Option<&'w str>,
     phase: Phase,
 }
 
-/// What is known of the registrations of the clusters of `config` with `admission: Watched`; where that is
-/// the same as in `earlier`, it is that.
+/// What is known about the webhook configurations of the clusters of `config` with `admission:
+/// Watched`. If this is the same as in `earlier`, it is shared.
 pub(crate) fn known(
     config: &Config,
     watched: &[Arc<WatchedObjects>],
@@ -200,7 +201,7 @@ fn registrations_of(
     Registrations::new(found, equivalents, config.admission.cel_version)
 }
 
-/// Says which webhooks count, so that who wrote an Allow that grants nothing finds out why.
+/// Logs which webhooks count, so that the author of an Allow that grants nothing can find out why.
 fn log(cluster: &str, found: &Registrations) {
     let name = |webhook: &Webhook| format!("{}/{}", webhook.configuration, webhook.name);
     let counted: Vec<String> = found.fit().map(name).collect();
@@ -220,13 +221,13 @@ fn log(cluster: &str, found: &Registrations) {
 // === impl WatchedObjects ===
 
 impl WatchedObjects {
-    /// Every object.
+    /// All objects.
     pub fn objects(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
         self.parts.iter().flat_map(|part| &part.objects)
     }
 
-    /// Whether the cluster has the webhook configuration of a token, and that calls the URL of the token. What
-    /// is not known for certain is not there.
+    /// Whether the cluster has the webhook configuration of a token, and it calls the URL of the
+    /// token. An unknown configuration does not count.
     pub(crate) fn has_configuration(&self, token: &Attestation) -> bool {
         let Some(WatchedRegistrations::Known(all)) = self.registrations.as_deref() else {
             return false;
@@ -241,7 +242,7 @@ impl WatchedObjects {
         })
     }
 
-    /// The objects here that are not in `before`, and those there that are not here.
+    /// The objects here that are not in `before`, and those in `before` that are not here.
     pub(crate) fn unlike<'o>(
         &'o self,
         before: &'o Self,
@@ -255,7 +256,7 @@ impl WatchedObjects {
     }
 }
 
-/// Those of `some` that are not among `others`, the very ones.
+/// The elements of `some` whose addresses are not among `others`.
 fn without<'o, T>(some: &[&'o Arc<T>], others: &[&Arc<T>]) -> Vec<&'o Arc<T>> {
     let others: HashSet<*const T> = others.iter().map(|one| Arc::as_ptr(one)).collect();
     let others = |one: &&&'o Arc<T>| !others.contains(&Arc::as_ptr(one));
@@ -264,7 +265,7 @@ fn without<'o, T>(some: &[&'o Arc<T>], others: &[&Arc<T>]) -> Vec<&'o Arc<T>> {
 
 // === impl WatchedRegistrations ===
 
-/// What names its content.
+/// A representation of the content, for digests.
 impl fmt::Display for WatchedRegistrations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -289,9 +290,9 @@ impl Eq for WatchedRegistration {}
 // === impl UnsyncedCluster ===
 
 impl UnsyncedCluster {
-    /// How a request of `user` is answered at `now`. Those that are never denied are not held up,
-    /// or a gateway could not start in its own cluster; nor is the gateway's own user, or what is
-    /// awaited would never come.
+    /// The response to a request of `user` at `now`. Protected requests are not delayed, or a
+    /// gateway could not start in its own cluster; nor are those of the gateway's own user, because
+    /// the objects that it waits for would never arrive.
     #[must_use]
     pub fn answer(&self, user: &str, is_protected: bool, now: Instant) -> UnsyncedAnswer {
         match self.until {
@@ -306,7 +307,7 @@ impl UnsyncedCluster {
 // === impl UnknownClusters ===
 
 impl UnknownClusters {
-    /// Whether no request of anybody would be decided.
+    /// Whether no request of any caller would be decided.
     pub(crate) fn leaves_nobody(&self, config: &Config) -> bool {
         !self.faulty.is_empty()
             && config
@@ -315,8 +316,8 @@ impl UnknownClusters {
                 .all(|caller| self.faulty.contains(&caller.cluster))
     }
 
-    /// Has requests of these wait until files are mended. Those of the gateway's `own_user` in a
-    /// cluster do not, nor those that are never denied.
+    /// Delays the requests of these clusters until files are repaired, except for protected
+    /// requests and those of the gateway's `own_user`.
     pub(crate) fn delay_requests(
         &self,
         unsynced: &mut HashMap<String, UnsyncedCluster>,
@@ -329,7 +330,7 @@ impl UnknownClusters {
             };
             unsynced.insert(cluster.clone(), unknown);
         }
-        // Of the others, what was saved is known.
+        // Of unreachable clusters, the saved objects are known.
         for cluster in &self.unreachable {
             if let Some(unsynced) = unsynced.get_mut(cluster) {
                 unsynced.until = None;
@@ -377,8 +378,8 @@ impl From<&ClusterRegistrations> for ReviewKnowledge {
 
 // === keys of tokens ===
 
-/// `authenticator` with the keys that the API servers of `watched` clusters publish for their tokens, where they
-/// are not those that were `known` of them.
+/// `authenticator` with the keys that the API servers of `watched` clusters publish for their
+/// tokens, if these differ from those in `known`.
 pub(crate) fn with_published_keys(
     authenticator: &Arc<Authenticator>,
     watched: &[Arc<WatchedObjects>],
@@ -400,7 +401,7 @@ pub(crate) fn with_published_keys(
 // === impl CalledEndpoint ===
 
 impl<'w> CalledEndpoint<'w> {
-    /// That of `webhook`, if the path has no name after the endpoint.
+    /// The endpoint that `webhook` calls, if nothing follows it in the path.
     fn of(webhook: &'w Webhook) -> Option<Self> {
         let (host, path) = match &webhook.client.target {
             WebhookTarget::Url(url) => {
@@ -427,7 +428,7 @@ impl<'w> CalledEndpoint<'w> {
         Some(Self { host, token, phase })
     }
 
-    /// Whether a configuration of `kind` calls for its answer.
+    /// Whether webhook configurations of `kind` call this endpoint.
     fn is_of(&self, kind: &str) -> bool {
         match self.phase {
             Phase::Validate => kind == "ValidatingWebhookConfiguration",
@@ -446,7 +447,8 @@ impl<'w> CalledEndpoint<'w> {
 // === impl GatewayIdentity ===
 
 impl GatewayIdentity<'_> {
-    /// Why a call by the API server of `cluster` does not reach this gateway, or is not answered by it.
+    /// Why a request of the API server of `cluster` does not reach this gateway, or is rejected by
+    /// it.
     fn misses(&self, called: &CalledEndpoint<'_>, cluster: &str, authorities: &[u8]) -> Option<String> {
         let Some(served) = ServedCertificate::new(self.tls.chain()) else {
             return Some("the gateway has no certificate".to_owned());

@@ -1,5 +1,5 @@
-//! Decides which changes in the watched folders affect the loaded files, and when to read these: some
-//! time after a change, when no more changes arrive.
+//! Decides which changes in the watched folders affect the loaded files, and when to read these:
+//! shortly after a change, when no more changes arrive.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
@@ -11,40 +11,40 @@ use notify::event::ModifyKind;
 
 use crate::config::{ClusterEntry, Config, LogPath, files};
 
-/// How long the files must be quiet before they are read: an editor or a
-/// copy of a folder writes several times.
+/// How long no file must have changed before the files are read: an editor, or copying a folder,
+/// writes several times.
 const MIN_QUIET_TIME: Duration = Duration::from_millis(100);
 
-/// After this the files are read although they still change.
+/// The maximum time after the first change before the files are read, even if they still change.
 const MAX_DELAY: Duration = Duration::from_secs(2);
 
-/// The same for objects of clusters: a label that changes is to hold within a second.
+/// The same for objects of clusters: a changed label has to take effect within a second.
 const MAX_SOURCE_DELAY: Duration = Duration::from_millis(400);
 
-/// What is to be done.
+/// What has to be reloaded.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReloadRequest {
-    /// The files are to be loaded, changed or not.
+    /// The files have to be loaded even if they did not change.
     pub(crate) is_forced: bool,
-    /// Some of them changed.
+    /// Files changed.
     is_changed: bool,
-    /// What is beside the files changed.
+    /// Watched objects changed.
     pub(crate) is_beside: bool,
 }
 
-/// Asks for a reload, from any thread.
+/// Requests reloads, from any thread.
 #[derive(Clone)]
 pub struct Trigger(Arc<dyn Fn(ReloadRequest) + Send + Sync>);
 
-/// What is to be done, and when.
+/// The requested reloads, and when to do them.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     requested: ReloadRequest,
-    /// The first and the last request of these.
+    /// The times of the first and the last request.
     since: Option<(Instant, Instant)>,
     /// When the files were last read.
     looked: Instant,
-    /// Before this nothing is done for changes.
+    /// Changes are not acted on before this time.
     rested: Instant,
 }
 
@@ -67,7 +67,7 @@ impl ReloadRequest {
         is_beside: true,
     };
 
-    /// Whether the files need no look.
+    /// Whether the files do not have to be read.
     pub(crate) const fn is_beside_alone(self) -> bool {
         self.is_beside && !self.is_forced && !self.is_changed
     }
@@ -84,17 +84,18 @@ impl ReloadRequest {
 // === impl Trigger ===
 
 impl Trigger {
-    /// A trigger that passes each request on to `request`.
+    /// A trigger that passes each request to `request`.
     pub(crate) fn new(request: impl Fn(ReloadRequest) + Send + Sync + 'static) -> Self {
         Self(Arc::new(request))
     }
 
-    /// Loads the files again soon, changed or not.
+    /// Requests that the files are loaded again soon, even if they did not change.
     pub fn reload(&self) {
         (self.0)(ReloadRequest::FORCED);
     }
 
-    /// Puts what the [`ManifestSource`](crate::state::ManifestSource) has now beside the files, soon.
+    /// Requests that the current objects of the [`ManifestSource`](crate::state::ManifestSource)
+    /// are put in force soon.
     pub fn refresh(&self) {
         (self.0)(ReloadRequest::CLUSTER_OBJECTS_CHANGED);
     }
@@ -103,7 +104,7 @@ impl Trigger {
 // === impl Schedule ===
 
 impl Schedule {
-    /// Nothing is requested; the files were read `now`.
+    /// A schedule without requests, whose files were read at `now`.
     pub(crate) const fn new(now: Instant) -> Self {
         Self {
             requested: ReloadRequest {
@@ -123,8 +124,8 @@ impl Schedule {
         self.since = Some((first, now));
     }
 
-    /// When to do what is requested, if anything is: what is asked for outright
-    /// at once, what changed once it is quiet and the last rebuild is rested from.
+    /// When to do what was requested: explicit requests at once, and changes when no more arrive
+    /// and the rest after the last update is over.
     pub(crate) fn requested_at(&self) -> Option<Instant> {
         let (first, last) = self.since?;
         if self.requested.is_forced {
@@ -138,12 +139,12 @@ impl Schedule {
         Some((last + MIN_QUIET_TIME).min(first + longest).max(self.rested))
     }
 
-    /// When to look at the files although nothing is requested.
+    /// When to check the files although nothing was requested.
     pub(crate) fn poll_at(&self, interval: Duration) -> Option<Instant> {
         self.looked.checked_add(interval)
     }
 
-    /// What is requested, which is not any more.
+    /// Takes the request, so that nothing is requested any more.
     pub(crate) fn take(&mut self) -> ReloadRequest {
         self.since = None;
         std::mem::take(&mut self.requested)
@@ -158,9 +159,9 @@ impl Schedule {
     }
 }
 
-/// Which of the events in the watched folders matter. What the gateway writes itself, beside
-/// files that it reads, must not have everything read again: a decision log with each of its
-/// lines, the saved objects of a cluster with each change.
+/// Determines which events in the watched folders matter. Files that the gateway writes itself next
+/// to files that it reads must not cause a reload: the decision log with each of its lines, and the
+/// saved objects of a cluster with each change.
 #[derive(Debug, Default)]
 pub(crate) struct WatchFilter {
     files: HashSet<PathBuf>,
@@ -168,24 +169,24 @@ pub(crate) struct WatchFilter {
     touched: ChangedNames,
 }
 
-/// What happened in the watched folders since somebody took it.
+/// The files and folders that changed since the last [`take_touched`](WatchFilter::take_touched).
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) enum ChangedNames {
-    /// Anything may have.
+    /// Anything may have changed.
     #[default]
     Anything,
-    /// Something to what has these names, and nothing else.
+    /// Only files with these names changed.
     Names(BTreeSet<PathBuf>),
 }
 
-/// Where more names than these were touched, everything is read.
+/// If more names than this changed, everything is read.
 const MAX_TOUCHED: usize = 1_000;
 
 // === impl WatchFilter ===
 
 impl WatchFilter {
-    /// The changes of `files` matter, those of what a gateway of `config` writes do not.
-    /// What was touched before still was.
+    /// From now on, changes of `files` matter, and those of files that a gateway with `config`
+    /// writes do not. Changes before this are kept.
     pub(crate) fn follow(&mut self, files: impl Iterator<Item = PathBuf>, config: &Config) {
         let log = config.decision_log.iter().filter_map(|log| match &log.path {
             LogPath::File(path) => Some(path.clone()),
@@ -197,7 +198,7 @@ impl WatchFilter {
             .collect();
     }
 
-    /// Takes note of what happened. Whether it matters.
+    /// Records an event. Returns whether it matters.
     pub(crate) fn note(&mut self, event: &notify::Event) -> bool {
         let is_concerned = self.is_concerned(event);
         if is_concerned {
@@ -206,7 +207,7 @@ impl WatchFilter {
         is_concerned
     }
 
-    /// What was touched since this was asked for last.
+    /// Takes the changes since the last call.
     pub(crate) fn take_touched(&mut self) -> ChangedNames {
         std::mem::replace(&mut self.touched, ChangedNames::NOTHING)
     }
@@ -218,7 +219,7 @@ impl WatchFilter {
         );
         let matters = |path: &PathBuf| {
             let is_own = self.written.contains(path);
-            // A name that comes or goes may be a link that leads to another set.
+            // A name that is created or removed may be a link to another set.
             !is_own && (!writes || self.files.contains(path) || files::is_manifest(path))
         };
         !event.kind.is_access() && (event.paths.is_empty() || event.paths.iter().any(matters))
@@ -233,7 +234,7 @@ impl ChangedNames {
     fn add(&mut self, event: &notify::Event) {
         let Self::Names(names) = self else { return };
         names.extend(event.paths.iter().cloned());
-        // Where events were lost, the one that says so has no names.
+        // An event that reports lost events has no names.
         if event.paths.is_empty() || event.need_rescan() || names.len() > MAX_TOUCHED {
             *self = Self::Anything;
         }
