@@ -1,4 +1,4 @@
-//! `portcullis init`: writes the files of a set-up, which refer to each other.
+//! `portcullis init`: writes the files of a set-up: keys, certificates and configuration.
 //!
 //! ```text
 //! hosts --> pki --> kubeconfigs --> portcullis.yaml          (what the gateway reads)
@@ -8,12 +8,12 @@
 //!                                   cluster/                 (what the gateway watches it with)
 //! ```
 //!
-//! Certificates and keys are files, referred to by path, so that [`renew`] can replace
-//! them while the gateway and the API server run.
+//! Files refer to certificates and keys by path, so that [`renew`] can replace these while the
+//! gateway and the API server run.
 //!
-//! The example policies are those of `config/policies`. In a development set-up they are in force.
-//! Elsewhere those that deny are in Shadow, decided, logged and counted, and their suites expect
-//! that: there may be a cluster to lock out.
+//! The example policies are those of `config/policies`. They are in force in a development set-up.
+//! In others, Denies are in mode Shadow, because they could lock out users of a cluster: they are
+//! evaluated, logged and counted, but not enforced, as their test suites expect.
 
 mod files;
 mod pki;
@@ -112,7 +112,7 @@ Examples:
   portcullis init /etc/portcullis --credentials --kubeconfig /etc/kubernetes/admin.conf
   portcullis init /etc/portcullis --renew";
 
-/// What was written, for programs.
+/// The JSON output: the files that were written.
 #[derive(Debug, Serialize)]
 struct WrittenFiles<'a> {
     directory: &'a Path,
@@ -193,7 +193,7 @@ impl Init {
         Ok(CommandResult::Success)
     }
 
-    /// Whether there is no flag of a whole set-up.
+    /// Whether no flag asks for files of a whole set-up.
     const fn names_nothing_else(&self) -> bool {
         let is_plain = self.hosts.is_empty()
             && self.exempt.is_empty()
@@ -233,20 +233,20 @@ impl Init {
     }
 }
 
-/// What Kubernetes `version`, `1.36` or `1.37`, makes of RBAC by itself.
+/// The RBAC objects that Kubernetes `version`, `1.36` or `1.37`, creates by itself.
 fn builtin_roles(version: &str) -> File {
     let minor = version.strip_prefix("1.").and_then(|minor| minor.parse().ok());
     let version = minor.map_or(Version::NEWEST, Version::new);
     File::open("policies/kubernetes-roles.yaml", bootstrap_policy(version))
 }
 
-/// What the files were written to, for people.
+/// The text output: how many files were written, and where.
 fn written(files: &[&str], directory: &Path) -> Lines {
     let count = output::count(files.len().try_into().unwrap_or(u64::MAX), "file");
     Lines::from_iter([format!("wrote {count} to {}", directory.display()), String::new()])
 }
 
-/// What puts a set-up to use.
+/// The commands that put the set-up into use.
 fn next_commands(directory: &Path, set_up: &SetUp<'_>) -> Vec<String> {
     if let Some(namespace) = set_up.in_cluster {
         return vec![
@@ -267,12 +267,12 @@ fn serve_command(directory: &Path) -> String {
     format!("{} serve --config {configuration}", output::program())
 }
 
-/// Writes `set_up` and returns the names of its files. The configuration comes last:
-/// where it is, the rest is whole.
+/// Writes the files of `set_up` and returns their paths. The configuration is written last, so that
+/// it only exists if all files do.
 ///
 /// # Errors
 ///
-/// A file of that name exists, cannot be written, or no key can be made.
+/// A file exists already or cannot be written, or a key cannot be generated.
 pub(crate) fn write(directory: &Path, set_up: &SetUp<'_>) -> Result<Vec<&'static str>, CommandError> {
     let files = files::compose(directory, set_up, now())?;
     refuse_to_overwrite(directory, &files)?;
@@ -284,12 +284,12 @@ pub(crate) fn write(directory: &Path, set_up: &SetUp<'_>) -> Result<Vec<&'static
     Ok(files.into_iter().map(|file| file.path).collect())
 }
 
-/// `path` with the part of it that exists without `.` and symbolic links: other programs,
-/// started elsewhere, are to find it.
+/// Makes `path` absolute and resolves symbolic links, if it exists, because other programs use it
+/// from other working directories.
 ///
 /// # Errors
 ///
-/// The working directory is not known.
+/// The working directory is unknown.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, CommandError> {
     match path.canonicalize() {
         Ok(path) => Ok(path),
@@ -297,11 +297,11 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, CommandError> {
     }
 }
 
-/// Refuses to write `files` into folders where others could read or replace keys.
+/// Checks that others cannot read or replace keys in the folders of `files`.
 ///
 /// # Errors
 ///
-/// One of the folders is a link, or others may write to it.
+/// A folder is a link, or others may write to it.
 fn check_folders(
     directory: &Path,
     files: impl IntoIterator<Item = &'static str>,
@@ -334,7 +334,7 @@ fn refuse_to_overwrite(directory: &Path, files: &[File]) -> Result<(), CommandEr
     )))
 }
 
-/// Seconds since 1970.
+/// The present time, in seconds since 1970.
 fn now() -> i64 {
     time::OffsetDateTime::now_utc().unix_timestamp()
 }

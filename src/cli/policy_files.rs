@@ -89,8 +89,7 @@ impl PolicyFiles {
         ])
     }
 
-    /// Connects to the cluster on the command line, and reads the gateway's configuration, if
-    /// named.
+    /// Connects to the cluster on the command line, and reads the gateway's named configuration.
     fn connect(&self) -> Result<(LiveCluster, Option<GatewayFiles>), CommandError> {
         if !self.manifests.is_empty() {
             let message = "the policies are those of `--manifests`, or those of the cluster of `--kubeconfig` and \
@@ -130,8 +129,7 @@ impl PolicyFiles {
         }
     }
 
-    /// Warns if no RBAC objects of the cluster are loaded, so that the result lacks what they
-    /// grant.
+    /// Warns if no RBAC objects of the cluster are loaded: the result lacks what they grant.
     pub(crate) fn warn_of_unknown_rbac(&self, loaded: &LoadedPolicies) {
         let set = loaded.policies.for_cluster(&self.cluster);
         if let Some(unknown) = unknown_rbac(set, &self.cluster) {
@@ -153,8 +151,7 @@ impl PolicyFiles {
         Ok(self.with_default_roles(loaded))
     }
 
-    /// Like [`Self::load_with_default_roles`], and also loads the policies for admission, if they
-    /// can be read.
+    /// Like [`Self::load_with_default_roles`], with the policies for admission if they can be read.
     ///
     /// # Errors
     /// As for [`Self::load`].
@@ -201,9 +198,8 @@ impl PolicyFiles {
         loaded
     }
 
-    /// A message if the bindings in files refer to ClusterRoles that the files lack and an API
-    /// server creates by itself. `None` if there are none, or if the roles are read from the
-    /// cluster.
+    /// A message if bindings in files refer to missing ClusterRoles that an API server creates by
+    /// itself. `None` if none are missing, or if the roles are read from the cluster.
     pub(crate) fn lacking_default_roles(&self, loaded: &LoadedPolicies) -> Option<String> {
         if self.is_live() || self.is_watched() {
             return None;
@@ -243,8 +239,7 @@ impl PolicyFiles {
         self.config.is_some() || !self.manifests.is_empty()
     }
 
-    /// Whether policies are read from a cluster: one is named, or the program runs as kubectl
-    /// plugin and no files are named.
+    /// Whether policies are read from a cluster: one is named, or kubectl runs this without files.
     pub(crate) fn is_live(&self) -> bool {
         self.live.is_named() || (output::is_plugin() && !self.names_files())
     }
@@ -366,8 +361,7 @@ pub(crate) fn regular(path: &Path) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Checks that a path on the command line can be read, so that the error is reported before any
-/// others.
+/// Checks that a path on the command line can be read, so that this error is reported first.
 ///
 /// # Errors
 ///

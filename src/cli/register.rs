@@ -1,15 +1,15 @@
-//! `portcullis register`: connects the API server with gateways in its own cluster, where nobody can set
-//! its flags.
+//! `portcullis register`: registers the webhooks of gateways that run in the same cluster as the
+//! API server, if the API server's flags cannot be set.
 //!
 //! ```text
 //! Secret ──read──▶ WebhookCredentials ──repaired, advanced──▶ Secret ──kubelet──▶ gateways
 //!                         '── token, authorities ──▶ webhook configurations ──▶ API servers
 //! ```
 //!
-//! One run takes one step and needs no other to have happened: a Job runs it with each change of the
-//! installation, a CronJob every hour. It creates nothing, so that it needs permission for three objects
-//! by name: the Secret and the two webhook configurations, which the manifests of the installation bring
-//! without contents.
+//! Each run is one step, and does not depend on earlier runs: a Job runs the command whenever the
+//! installation changes, and a CronJob every hour. It creates no objects, so it only needs
+//! permission for three objects by name: the Secret and the two webhook configurations, which the
+//! manifests of the installation create without content.
 
 mod credentials;
 
@@ -34,7 +34,7 @@ use portcullis_policy::explain::Lines;
 use portcullis_policy::field::Faults;
 use portcullis_policy::model::Time;
 
-/// How often it is asked how far the pods are.
+/// The interval at which the state of the pods is read.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Register webhooks with the API server of this cluster, with a token in their path, and renew it.
@@ -90,14 +90,14 @@ Examples:
   portcullis register -f webhooks.yaml -n portcullis --host portcullis.portcullis.svc --after deployment/portcullis
   portcullis register -f webhooks.yaml --remove";
 
-/// What runs the gateways.
+/// The Deployment or DaemonSet of the gateways.
 #[derive(Debug, Clone)]
 struct Workload {
     kind: &'static str,
     name: String,
 }
 
-/// What was done, for programs.
+/// The JSON output: what was changed.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RegistrationResult {
@@ -159,7 +159,7 @@ impl Register {
             workload.wait(cluster, self.namespace(cluster), self.timeout)?;
         }
         let mut changed = register(cluster, configurations, &credentials)?;
-        // Whatever was registered just now has not reached every API server.
+        // A new registration has not reached all API servers yet.
         if !is_written
             && changed.is_empty()
             && let Some(advanced) = credentials.advanced(&rules)?
@@ -192,7 +192,7 @@ impl Register {
         })
     }
 
-    /// The webhook configurations of the files.
+    /// The webhook configurations in the files.
     fn configurations(&self) -> Result<Vec<Value>, CommandError> {
         let mut configurations = Vec::new();
         for path in &self.files {
@@ -263,7 +263,7 @@ impl Workload {
     }
 }
 
-/// Whether every pod is of the current version, and one is ready.
+/// Whether all pods are of the current version, and one is ready.
 fn is_rolled_out(workload: &Value) -> bool {
     let number = |pointer: &str| workload.pointer(pointer).and_then(Value::as_u64);
     let of_either = |deployment: &str, daemon_set: &str| number(deployment).or_else(|| number(daemon_set));
@@ -287,7 +287,7 @@ fn read(path: &Path) -> Result<Vec<Value>, CommandError> {
     Ok(values.filter(|value| !value.is_null()).collect())
 }
 
-/// Refuses what is no webhook configuration, or has a webhook whose path cannot have a token.
+/// Checks that this is a webhook configuration, in whose paths a token can be inserted.
 fn check(configuration: &Value) -> Result<(), String> {
     let kind = configuration
         .get("kind")
@@ -312,7 +312,7 @@ fn check(configuration: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Puts the webhooks into the cluster, and says which objects have changed.
+/// Applies the webhook configurations, and returns the names of changed objects.
 fn register(
     cluster: &LiveCluster,
     configurations: &[Value],
@@ -333,7 +333,8 @@ fn remove(cluster: &LiveCluster, configurations: &[Value]) -> Result<Vec<String>
     apply_existing(cluster, without)
 }
 
-/// Applies what is there already; the rest is refused, or has been removed before.
+/// Applies objects that exist in the cluster. It is an error if one does not exist, unless its
+/// webhooks are to be removed.
 fn apply_existing(
     cluster: &LiveCluster,
     objects: impl Iterator<Item = Value>,
@@ -366,7 +367,7 @@ fn apply_existing(
     Ok(changed)
 }
 
-/// The same with the token in each path, and the authorities that signed the certificate of the gateways.
+/// Adds the token to each path, and the CA of the gateways' certificate as `caBundle`.
 fn connected(configuration: &Value, credentials: &WebhookCredentials) -> Value {
     let mut configuration = configuration.clone();
     let webhooks = configuration.get_mut("webhooks").and_then(Value::as_array_mut);

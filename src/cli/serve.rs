@@ -1,4 +1,4 @@
-//! `portcullis serve`, and `portcullis` without a command: assembles and runs a gateway.
+//! `portcullis serve`, and `portcullis` without a command: starts and runs a gateway.
 //!
 //! ```text
 //! configuration --state::load--> Snapshot --> State --.--> Server --until SIGTERM--> drained
@@ -58,7 +58,7 @@ Examples:
   portcullis serve --config /etc/portcullis/portcullis.yaml
   PORTCULLIS_LOG=debug portcullis serve --config portcullis.yaml";
 
-/// Where the gateway is, for programs.
+/// The JSON output: the addresses of the gateway.
 #[derive(Debug, Serialize)]
 struct ListenerAddresses<'a> {
     config: &'a Path,
@@ -68,11 +68,11 @@ struct ListenerAddresses<'a> {
     console: Option<String>,
 }
 
-/// The configuration of the development set-up that is there.
+/// The path of the development configuration.
 ///
 /// # Errors
 ///
-/// There is none; its folder is a link, or others may write to it.
+/// It does not exist; its folder is a link, or others may write to it.
 pub(crate) fn existing() -> Result<PathBuf, CommandError> {
     found()?.ok_or_else(|| {
         let portcullis = output::program();
@@ -92,19 +92,19 @@ fn folder() -> &'static Path {
 
 fn found() -> Result<Option<PathBuf>, CommandError> {
     let configuration = PathBuf::from(policy_files::DEVELOPMENT);
-    // Another's would be served with the keys that are in it.
+    // Otherwise the gateway could use keys that another user has written.
     if let Some(why) = unsafe_for_keys(folder(), KeyFolderOwner::Own) {
         return Err(CommandError::Usage(why));
     }
     Ok(configuration.is_file().then_some(configuration))
 }
 
-/// The same, made now unless it is there.
+/// The path of the development configuration, which is created if it does not exist.
 ///
 /// # Errors
 ///
-/// It cannot be made, or could not be served; its folder is a link, or others may write to it; a
-/// folder that an interrupted start left behind is named.
+/// It cannot be created, or could not be served; its folder is a link, or others may write to it;
+/// an interrupted start left files behind.
 pub(crate) fn set_up(format: Format) -> Result<PathBuf, CommandError> {
     if let Some(configuration) = found()? {
         return Ok(configuration);
@@ -123,10 +123,10 @@ pub(crate) fn set_up(format: Format) -> Result<PathBuf, CommandError> {
     Ok(PathBuf::from(policy_files::DEVELOPMENT))
 }
 
-/// Where a fresh development set-up listens.
+/// The ports of a new development set-up.
 const PORTS: [u16; 3] = [8443, 9090, 9091];
 
-/// Refuses to make a set-up that could not be served.
+/// Checks that the ports are free before a set-up is created.
 fn check_ports() -> Result<(), CommandError> {
     for port in PORTS {
         if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
@@ -140,17 +140,18 @@ fn check_ports() -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Commands that work in the folder in which the gateway was started.
+/// The text output for a development set-up: commands to try, for the working directory of the
+/// gateway.
 pub(crate) struct TryIt<'a> {
-    /// The folder of the set-up, as seen from where the gateway was started.
+    /// The folder of the set-up, relative to the working directory.
     relative: &'a Path,
-    /// The same for programs that are started elsewhere.
+    /// The absolute path of the folder.
     absolute: &'a Path,
     addresses: ListenAddresses,
 }
 
 impl<'a> TryIt<'a> {
-    /// For the set-up whose configuration is at these paths.
+    /// The output for the set-up with this configuration.
     pub(crate) fn new(relative: &'a Path, absolute: &'a Path, addresses: ListenAddresses) -> Self {
         let folder = |path: &'a Path| path.parent().unwrap_or(path);
         Self {
@@ -210,17 +211,17 @@ More: {relative}/README.md. For other hosts: {portcullis} init DIR --host NAME
     }
 }
 
-/// A developer wants to delete in production.
+/// A developer wants to delete a Deployment in production.
 const REVIEW: &str = r#"{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"jane","groups":["dev"],"resourceAttributes":{"verb":"delete","group":"apps","resource":"deployments","namespace":"prod-web","name":"web"}}}"#;
 
-/// The same request, for `authorize`.
+/// The same request as arguments of `authorize`.
 const AUTHORIZE: &str =
     "--user jane --group dev --verb delete --resource deployments.apps -n prod-web --name web";
 
 // === impl Serve ===
 
 impl Serve {
-    /// `portcullis` without a command.
+    /// The arguments of `portcullis` without a command.
     pub(crate) fn without_command() -> Self {
         Self {
             is_without_command: true,
@@ -282,7 +283,7 @@ impl Serve {
                 Ok(signals) => {
                     let console = addresses.console.map(tracing::field::display);
                     tracing::info!(server = %addresses.server, admin = %addresses.admin, console, %revision, "serving");
-                    // Nobody need read standard output for reviews to be answered.
+                    // Printing must not delay reviews if nobody reads standard output.
                     std::thread::spawn(move || announcement.make());
                     signals
                         .until_terminated(|| hang_up(&trigger, decision_log.as_ref()))
@@ -302,8 +303,8 @@ impl Serve {
 }
 
 impl Serve {
-    /// Each `--accept-absence` names a cluster that is watched: a misspelt name would confirm
-    /// nothing.
+    /// Checks that each `--accept-absence` names a watched cluster, because a misspelt name would
+    /// have no effect.
     fn check_clusters(&self, config: &Config) -> Result<(), CommandError> {
         for name in &self.accept_absence {
             if !config.clusters.iter().any(|entry| entry.name == *name) {
@@ -320,21 +321,21 @@ impl Serve {
     }
 }
 
-/// What a gateway begins with.
+/// The snapshot with which a gateway starts.
 struct GatewayStart {
     snapshot: Snapshot,
-    /// Why the files on disk are not in force, where the last good set is.
+    /// Why the files on disk are not in force, if the snapshot is the last good one.
     failure: Option<ReloadFailure>,
 }
 
 // === impl GatewayStart ===
 
 impl GatewayStart {
-    /// What the files say or, beside faulty ones, what was last in force. Where there is neither,
-    /// the faults are printed.
+    /// Loads the files or, if they have errors, the last good files. Prints the errors and returns
+    /// `None` if that fails, too.
     fn read(path: &Path, source: &dyn ManifestSource, now: SystemTime) -> Option<Self> {
         let (mut snapshot, mut faults) = state::load(path, source, None, now);
-        // No bundle was pulled yet, or a newer one mends what is wrong.
+        // The errors may be gone with the first or with a newer version of a bundle.
         if snapshot.is_none() && pulled_any(path, source) {
             (snapshot, faults) = state::load(path, source, None, now);
         }
@@ -377,7 +378,7 @@ impl GatewayStart {
     }
 }
 
-/// Whether bundles of the configuration were pulled.
+/// Pulls the bundles of the configuration, and returns whether any pull succeeded.
 fn pulled_any(path: &Path, source: &dyn ManifestSource) -> bool {
     let results = state::pull_bundles(path, source).unwrap_or_else(|error| {
         tracing::error!(%error, "cannot pull bundles");
@@ -391,7 +392,7 @@ fn pulled_any(path: &Path, source: &dyn ManifestSource) -> bool {
     results.iter().any(|(_, result)| result.is_ok())
 }
 
-/// Pulls the bundles of the configuration from now on, and counts how that goes.
+/// Starts to pull the bundles of the configuration periodically, and counts the results.
 fn bundles(
     state: &Arc<ReloadState>,
     path: &Path,
@@ -412,7 +413,7 @@ fn open_log(path: Option<&LogPath>, metrics: &Metrics) -> Result<Option<Decision
     let destination = match path {
         LogPath::Stdout => Destination::Stdout,
         LogPath::File(path) => Destination::File(path.clone()),
-        // The gateway follows it.
+        // Parquet files are written by the gateway.
         LogPath::Parquet(_) => return Ok(None),
     };
     let log = DecisionLog::open(destination, metrics.decision_log_dropped());
@@ -422,7 +423,7 @@ fn open_log(path: Option<&LogPath>, metrics: &Metrics) -> Result<Option<Decision
     })
 }
 
-/// Keeps `state` up to date, and counts how that goes.
+/// Starts to reload `state` when files change, and counts the results.
 fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Result<Reloader, CommandError> {
     let metrics = Arc::clone(metrics);
     let observer = Box::new(move |attempt: ReloadAttempt<'_>| match attempt {
@@ -432,7 +433,7 @@ fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Re
                 metrics.not_loaded();
             }
         }
-        // The files were not read.
+        // The files were not read again.
         ReloadAttempt::Refreshed(_) => {}
         ReloadAttempt::TookAway(restrictions) => {
             restrictions
@@ -450,7 +451,7 @@ fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Re
     .map_err(|error| CommandError::Serve(error.into()))
 }
 
-/// SIGHUP reads the files and opens the log again.
+/// On SIGHUP, reloads the files and reopens the decision log.
 fn hang_up(trigger: &Trigger, decision_log: Option<&DecisionLog>) {
     trigger.reload();
     if let Some(log) = decision_log {
@@ -458,7 +459,7 @@ fn hang_up(trigger: &Trigger, decision_log: Option<&DecisionLog>) {
     }
 }
 
-/// Where the gateway serves, and of a development set-up what to try.
+/// The output on start: the addresses and, for a development set-up, commands to try.
 struct StartMessage {
     format: Format,
     config: PathBuf,
@@ -467,7 +468,7 @@ struct StartMessage {
 }
 
 impl StartMessage {
-    /// Prints it. A gateway that serves does not stop for a closed standard output.
+    /// Prints the message. A closed standard output does not stop the gateway.
     fn make(&self) {
         let serving = ListenerAddresses {
             config: &self.config,
@@ -501,7 +502,7 @@ mod tests {
     fn the_review_is_one_that_the_server_reads() {
         let review = portcullis_policy::api::SubjectAccessReview::decode(REVIEW.as_bytes()).unwrap();
         assert_eq!(review.attributes.user.name, "jane");
-        // The shell ends its argument at the first quote.
+        // The argument is in single quotes in the shell.
         assert!(!REVIEW.contains('\''));
     }
 

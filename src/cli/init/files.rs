@@ -1,7 +1,7 @@
-//! The files of a set-up, and the templates that they are made from.
+//! The files of a set-up, and the templates for them.
 //!
-//! In a template, `{{name}}` stands for a value, and `{{path:FILE}}` for the absolute path of a file of
-//! the set-up, quoted for YAML.
+//! In a template, `{{name}}` is replaced by a value, and `{{path:FILE}}` by the absolute path of a
+//! file of the set-up, quoted for YAML.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -18,12 +18,12 @@ use super::platform::{
 use super::watch;
 use crate::cli::output::{self, CommandError};
 
-/// Every file of `set_up` in `directory`, the configuration last. Keys are new each
-/// time; `now` is in seconds since 1970.
+/// All files of `set_up` in `directory`, the configuration last. Keys are new each time. `now` is
+/// in seconds since 1970.
 ///
 /// # Errors
 ///
-/// No key or certificate can be made.
+/// A key or certificate cannot be made.
 pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<Vec<File>, CommandError> {
     let names = with_loopback(set_up.hosts);
     let authority = Authority::new("portcullis-ca", now)?;
@@ -49,7 +49,7 @@ pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
         let of_platform = platform.files(&files, &filling);
         files.extend(of_platform);
     }
-    // The folder is there even while there is no policy.
+    // Creates the folder even if there is no policy.
     files.push(File::open(
         "policies/README.md",
         include_str!("templates/policies.md"),
@@ -65,11 +65,11 @@ pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
         "README.md",
         filling.fill(include_str!("templates/README.md")),
     ));
-    // Secrets stay out of git where this folder is kept in it.
+    // Keeps private keys out of git.
     files.push(File::open(".gitignore", "*.key\n"));
     let mut configuration = filling.fill(include_str!("templates/portcullis.yaml"));
     for line in include_str!("templates/console.yaml").lines() {
-        // Otherwise it is there to be uncommented.
+        // Otherwise the console is commented out.
         let is_off = set_up.examples != Examples::InForce && !line.starts_with('#');
         configuration.push_str(if is_off { "# " } else { "" });
         configuration.push_str(line);
@@ -79,9 +79,7 @@ pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
     Ok(files)
 }
 
-// === impl KeyFiles ===
-
-/// What kube-apiserver is given, and what is registered with it.
+/// The files that kube-apiserver reads, and the webhook configurations.
 fn for_the_api_server(
     directory: &Path,
     set_up: &SetUp<'_>,
@@ -110,7 +108,8 @@ fn for_the_api_server(
     files
 }
 
-/// The registrations: to be applied, or to be read by the API server from its disk.
+/// The webhook configurations, to be applied with kubectl or, if static, read by the API server
+/// from files.
 fn registrations(is_static: bool, filling: &TemplateValues<'_>) -> Vec<File> {
     let mutating = filling.fill(include_str!("templates/mutating.yaml"));
     let validating = filling.fill(include_str!("templates/validating.yaml"));
@@ -128,7 +127,7 @@ fn registrations(is_static: bool, filling: &TemplateValues<'_>) -> Vec<File> {
     ]
 }
 
-/// What `kubectl apply -k` installs; `files` are those of the set-up so far.
+/// The manifests for `kubectl apply -k`. `files` are the other files of the set-up.
 fn in_cluster(filling: &TemplateValues<'_>, files: &[File]) -> [File; 3] {
     let policies: String = files
         .iter()
@@ -152,7 +151,7 @@ fn in_cluster(filling: &TemplateValues<'_>, files: &[File]) -> [File; 3] {
     ]
 }
 
-/// `hosts` and the names of this machine, each once.
+/// `hosts` and the names of loopback, without duplicates.
 fn with_loopback(hosts: &[Host]) -> Vec<Host> {
     let mut names = hosts.to_vec();
     let loopback = [
@@ -168,7 +167,7 @@ fn with_loopback(hosts: &[Host]) -> Vec<Host> {
     names
 }
 
-/// The API server looks credentials up by host and port: one user for each.
+/// The kubeconfig for webhooks, in which the API server looks up users by host and port.
 fn admission_kubeconfig(directory: &Path, hosts: &[Host]) -> String {
     let certificate = quoted(&directory.join(ADMISSION.0));
     let key = quoted(&directory.join(ADMISSION.1));
@@ -182,7 +181,7 @@ fn admission_kubeconfig(directory: &Path, hosts: &[Host]) -> String {
     text
 }
 
-/// The hosts that stand in URLs: those that were named, else this machine.
+/// The hosts for URLs: `hosts`, or otherwise the first of `names`.
 fn url_hosts<'a>(hosts: &'a [Host], names: &'a [Host]) -> &'a [Host] {
     if hosts.is_empty() {
         names.get(..1).unwrap_or_default()
@@ -191,7 +190,7 @@ fn url_hosts<'a>(hosts: &'a [Host], names: &'a [Host]) -> &'a [Host] {
     }
 }
 
-/// The address to listen on: every one of the machine, unless only the machine itself is to come.
+/// The address to listen on: all addresses of the machine, unless `hosts` are only loopback ones.
 pub(crate) fn listen(hosts: &[Host]) -> String {
     if hosts.iter().all(Host::is_loopback) {
         format!("127.0.0.1:{PORT}")
@@ -205,7 +204,7 @@ pub(crate) fn listen(hosts: &[Host]) -> String {
     }
 }
 
-/// What the templates of `set_up` leave open.
+/// The values for the templates of `set_up`.
 fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host], ca: &Pair) -> TemplateValues<'a> {
     let listed: Vec<String> = hosts.iter().map(|host| format!("`{host}`")).collect();
     let host = hosts.first().map(ToString::to_string).unwrap_or_default();
@@ -266,7 +265,7 @@ fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host], ca: &Pai
     TemplateValues::new(directory, values)
 }
 
-/// What the registrations leave out by what is asked.
+/// The `matchConditions` of the webhook configurations, which exclude requests.
 fn match_conditions(set_up: &SetUp<'_>) -> String {
     let mut conditions = include_str!("templates/match-conditions.yaml").to_owned();
     if set_up.is_static {
@@ -275,7 +274,7 @@ fn match_conditions(set_up: &SetUp<'_>) -> String {
     conditions
 }
 
-/// The namespaces whose objects the registrations leave out.
+/// The namespaces that the webhook configurations exclude.
 fn left_out(set_up: &SetUp<'_>) -> Vec<String> {
     let mut names = vec!["kube-system".to_owned()];
     names.extend(set_up.in_cluster.map(ToString::to_string));
@@ -283,8 +282,8 @@ fn left_out(set_up: &SetUp<'_>) -> Vec<String> {
     names
 }
 
-/// The matchConditions for the service accounts of further namespaces: the gateway's
-/// own, and those that were named.
+/// The `matchConditions` that exclude service accounts of the gateway's own namespace and of those
+/// in `--exempt-namespace`.
 fn exempt(set_up: &SetUp<'_>) -> String {
     let mut namespaces: Vec<String> = set_up
         .in_cluster
@@ -303,7 +302,7 @@ fn exempt(set_up: &SetUp<'_>) -> String {
         .collect()
 }
 
-/// How the README says to put the registrations in force.
+/// The line of the README on how to put the webhook configurations into force.
 const fn registered(set_up: &SetUp<'_>) -> &'static str {
     if set_up.is_static {
         "| `static/` | read by the API server (1.37 and later), as `admission-configuration.yaml` says. If you applied a `webhooks.yaml` before, delete those registrations, or each request comes twice |"
@@ -312,7 +311,7 @@ const fn registered(set_up: &SetUp<'_>) -> &'static str {
     }
 }
 
-/// How the README says to run the gateway.
+/// The section of the README on how to run the gateway.
 const fn put_to_use(set_up: &SetUp<'_>) -> &'static str {
     if set_up.in_cluster.is_some() {
         include_str!("templates/in-cluster/put-to-use.md")
@@ -321,7 +320,7 @@ const fn put_to_use(set_up: &SetUp<'_>) -> &'static str {
     }
 }
 
-/// `text`, in a set-up whose gateway watches its cluster.
+/// `text`, if the gateway watches its cluster; otherwise empty.
 fn if_watched(set_up: &SetUp<'_>, text: &str) -> String {
     if set_up.watch {
         text.to_owned()
@@ -333,7 +332,8 @@ fn if_watched(set_up: &SetUp<'_>, text: &str) -> String {
 /// The line of the README about the files of `--watch`.
 const WATCHED: &str = "| `cluster/` | `kubectl apply -k cluster`; the gateway, to watch the cluster |\n";
 
-/// How the README says to let the gateway watch the cluster, where that is a step of its own.
+/// The section of the README on how to let the gateway watch the cluster, unless it runs in the
+/// cluster.
 const fn to_watch(set_up: &SetUp<'_>) -> &'static str {
     if set_up.watch && set_up.in_cluster.is_none() {
         include_str!("templates/watch/put-to-use.md")
@@ -342,12 +342,12 @@ const fn to_watch(set_up: &SetUp<'_>) -> &'static str {
     }
 }
 
-/// An example, and its suites.
+/// An example policy with its test suites.
 struct Example {
     path: &'static str,
     text: &'static str,
     suite_path: &'static str,
-    /// Of the policy as it is, and in a set-up where its Deny is in mode Shadow.
+    /// The suite for the policy as it is, and the one for its Denies in mode Shadow.
     suite: &'static str,
     shadow_suite: &'static str,
 }
@@ -374,7 +374,7 @@ const EXAMPLE_POLICIES: [Example; 7] = [
     example!("team-readers", "../../../config/policies/team-readers_test.yaml"),
 ];
 
-/// The line that makes a policy deny, and what stands below it in a set-up.
+/// The line that makes a policy deny, and the lines that follow it in mode Shadow.
 const DENY: &str = "  effect: Deny\n";
 const SHADOW: &str =
     "  # Decided, logged and counted, changes no answer: remove this line to enforce it.\n  mode: Shadow\n";
@@ -385,7 +385,7 @@ macro_rules! development {
     };
 }
 
-/// What a development set-up has besides.
+/// Further files of a development set-up.
 const DEVELOPMENT: [(&str, &str); 11] = development![
     "policies/developers.yaml",
     "policies/images.yaml",
@@ -400,7 +400,8 @@ const DEVELOPMENT: [(&str, &str); 11] = development![
     "examples/recording.jsonl",
 ];
 
-/// Every example policy with its suite, and what there is to try commands with.
+/// The example policies with their suites, and in a development set-up also objects, logs and
+/// recordings to try commands with.
 pub(crate) fn examples(which: Examples) -> Vec<File> {
     let policies = EXAMPLE_POLICIES.iter().flat_map(|example| {
         let (text, suite) = match which {
@@ -420,7 +421,7 @@ pub(crate) fn examples(which: Examples) -> Vec<File> {
     }
 }
 
-/// `policy` in Shadow, where it denies and is not so already.
+/// `policy`, with its Denies in mode Shadow.
 fn in_shadow(policy: &str) -> String {
     if policy.contains("  mode: Shadow\n") {
         return policy.to_owned();

@@ -1,4 +1,4 @@
-//! Keys and certificates of a set-up, and the host names that they are for.
+//! Keys and certificates of a set-up, and their hosts.
 //!
 //! ```text
 //! CA --signs--> server         (serverAuth, SANs: the hosts)
@@ -6,7 +6,7 @@
 //!         '---> admission      (clientAuth, in the admission kubeconfig)
 //! ```
 //!
-//! All keys are ECDSA P-256: quick handshakes, short files.
+//! All keys are ECDSA P-256, for fast handshakes and short files.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -28,17 +28,17 @@ use openssl::x509::{GeneralNameRef, X509, X509Builder, X509Name, X509NameBuilder
 
 use crate::identity::certificates::system_time;
 
-/// A DNS name or an address, safe to put into a URL, a certificate and YAML.
+/// A DNS name or IP address, which is safe to use in URLs, certificates and YAML.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Host {
     /// A DNS-1123 subdomain.
     Name(String),
-    /// An address, v4 or v6.
+    /// An IPv4 or IPv6 address.
     Address(IpAddr),
 }
 
 impl Host {
-    /// Whether only this machine reaches it.
+    /// Whether the host can only be reached from this machine.
     pub(crate) fn is_loopback(&self) -> bool {
         match self {
             Self::Name(name) => name == "localhost",
@@ -47,7 +47,7 @@ impl Host {
     }
 }
 
-/// As it stands in a URL: a v6 address has brackets.
+/// The host as in a URL: IPv6 addresses have brackets.
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -76,7 +76,7 @@ impl FromStr for Host {
     }
 }
 
-/// The name of a namespace: a DNS-1123 label, safe to put into CEL and YAML.
+/// The name of a namespace, a DNS-1123 label, which is safe to use in CEL and YAML.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Namespace(String);
 
@@ -97,7 +97,7 @@ impl FromStr for Namespace {
     }
 }
 
-/// DNS-1123 subdomain, as `apimachinery/pkg/util/validation` has it.
+/// Whether `name` is a DNS-1123 subdomain (`apimachinery/pkg/util/validation`).
 fn is_dns_subdomain(name: &str) -> bool {
     name.len() <= 253 && name.split('.').all(is_dns_label)
 }
@@ -112,44 +112,43 @@ fn is_dns_label(label: &str) -> bool {
 }
 
 const DAY: i64 = 24 * 60 * 60;
-/// As kubeadm's: a CA outlives several rounds of what it signs.
+/// 10 years, as for kubeadm: the CA outlives several renewals of the certificates that it signs.
 const CA_DAYS: i64 = 3650;
 const LEAF_DAYS: i64 = 365;
-/// Clocks of the machines that meet differ a little.
+/// Tolerates that the clocks of machines differ a little.
 const BACKDATE: i64 = 60 * 60;
 
-/// A certificate and its private key, both PEM.
+/// A certificate and its private key, as PEM.
 #[derive(Clone)]
 pub(crate) struct Pair {
-    /// The certificate.
     pub(crate) certificate: Vec<u8>,
-    /// The key, PKCS #8, not encrypted.
+    /// The private key, as unencrypted PKCS #8.
     pub(crate) key: Vec<u8>,
 }
 
-/// A certificate authority that can still sign.
+/// A certificate authority with its private key.
 pub(crate) struct Authority {
     certificate: X509,
     key: PKey<Private>,
     now: i64,
 }
 
-/// What a certificate is for.
+/// The purpose of a certificate.
 pub(crate) enum Usage<'a> {
-    /// To be reached as any of these hosts.
+    /// A server with these hosts.
     Server(&'a [Host]),
-    /// To call.
+    /// A client.
     Client,
 }
 
 // === impl Authority ===
 
 impl Authority {
-    /// A new CA, valid from about `now` (seconds since 1970).
+    /// A new CA, valid from shortly before `now` (seconds since 1970).
     ///
     /// # Errors
     ///
-    /// OpenSSL makes no key or signature.
+    /// OpenSSL cannot make the key or the signature.
     pub(crate) fn new(common_name: &str, now: i64) -> Result<Self, ErrorStack> {
         let key = new_key()?;
         let name = subject(common_name)?;
@@ -166,11 +165,11 @@ impl Authority {
         })
     }
 
-    /// The CA of this certificate and key, to sign from about `now` on.
+    /// The CA with this certificate and key, for signing at `now`.
     ///
     /// # Errors
     ///
-    /// One of them is not PEM.
+    /// The certificate or the key is not PEM.
     pub(crate) fn from_pem(certificate: &[u8], key: &[u8], now: i64) -> Result<Self, ErrorStack> {
         Ok(Self {
             certificate: X509::from_pem(certificate)?,
@@ -179,7 +178,7 @@ impl Authority {
         })
     }
 
-    /// When what is signed now ends: after a year, but not after the CA itself.
+    /// The end of new certificates: after a year, but not after the end of the CA.
     fn end(&self) -> Result<i64, ErrorStack> {
         let end = system_time(self.certificate.not_after())?;
         let end = end.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -187,7 +186,7 @@ impl Authority {
         Ok(end.min(self.now + LEAF_DAYS * DAY))
     }
 
-    /// The CA's own certificate and key.
+    /// The certificate and key of the CA.
     ///
     /// # Errors
     ///
@@ -196,11 +195,11 @@ impl Authority {
         pair(&self.certificate, &self.key)
     }
 
-    /// A certificate for `common_name` with a key of its own.
+    /// Issues a certificate for `common_name` with a new key.
     ///
     /// # Errors
     ///
-    /// OpenSSL makes no key or signature.
+    /// OpenSSL cannot make the key or the signature.
     pub(crate) fn issue(&self, common_name: &str, usage: &Usage<'_>) -> Result<Pair, ErrorStack> {
         let key = new_key()?;
         let issuer = self.certificate.subject_name().to_owned()?;
@@ -223,11 +222,11 @@ impl Authority {
     }
 }
 
-/// The hosts that a server's certificate is for.
+/// The hosts of a server's certificate.
 ///
 /// # Errors
 ///
-/// It is not PEM.
+/// The certificate is not PEM.
 pub(crate) fn hosts_of(certificate: &[u8]) -> Result<Vec<Host>, ErrorStack> {
     let names = X509::from_pem(certificate)?.subject_alt_names();
     let host = |name: &GeneralNameRef| {
@@ -275,7 +274,7 @@ fn subject(common_name: &str) -> Result<X509Name, ErrorStack> {
 
 fn random_serial() -> Result<Asn1Integer, ErrorStack> {
     let mut serial = BigNum::new()?;
-    // 127 bits: positive and well below the 20 octets of RFC 5280, 4.1.2.2.
+    // 127 bits: positive, and within the 20 octets of RFC 5280, 4.1.2.2.
     serial.rand(127, MsbOption::ONE, false)?;
     serial.to_asn1_integer()
 }
@@ -317,7 +316,7 @@ mod tests {
 
     const NOW: i64 = 1_790_000_000;
 
-    /// Whether `leaf` stands for `purpose` under `authority` at the time `at`.
+    /// Whether `leaf` is valid for `purpose` under `authority` at the time `at`.
     fn verifies(authority: &Authority, leaf: &Pair, purpose: X509PurposeId, at: i64) -> bool {
         let mut param = X509VerifyParam::new().unwrap();
         param.set_time(at);

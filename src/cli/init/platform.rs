@@ -1,5 +1,5 @@
-//! The files of a set-up, and those of `init --for`: how each platform that runs API servers is configured, in its
-//! own format.
+//! The data types of set-ups, and the files of `init --for`: how each platform that runs API
+//! servers is configured, in its own format.
 //!
 //! | platform | form | how the API server gets the files |
 //! |---|---|---|
@@ -9,8 +9,9 @@
 //! | Kamaji, Kubermatic | a patch, and a Secret | mounted into the pod |
 //! | Gardener | ConfigMap, Secret, and a patch of the Shoot | embedded |
 //!
-//! Facts: `siderolabs/talos` control_plane.go; `gardener/gardener` apiserver/authorization.go and
-//! authorizationconfig/handler.go; `kubermatic/kubermatic` apiserver/deployment.go; `clastix/kamaji` #1120.
+//! Sources: `siderolabs/talos` control_plane.go; `gardener/gardener` apiserver/authorization.go and
+//! authorizationconfig/handler.go; `kubermatic/kubermatic` apiserver/deployment.go;
+//! `clastix/kamaji` #1120.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -23,10 +24,10 @@ use base64::engine::general_purpose::STANDARD;
 use super::pki::{Host, Namespace, Pair};
 use crate::cli::output::{self, CommandError};
 
-/// The path of the files where they are mounted into pods or written on machines.
+/// The folder at which the files are mounted into pods or written on machines.
 const MOUNT_PATH: &str = "/etc/kubernetes/portcullis";
 
-/// The same on Talos, which writes files below `/var` alone.
+/// The folder on Talos, which only writes files below `/var`.
 const TALOS_PATH: &str = "/var/portcullis";
 
 const AUTHORIZATION_CONFIGURATION: &str = "authorization-configuration.yaml";
@@ -44,24 +45,24 @@ const READ_BY_THE_API_SERVER: [&str; 9] = [
     ADMISSION.1,
 ];
 
-/// The gateway's configuration. A folder that has it is a set-up.
+/// The gateway's configuration, which marks a folder as a set-up.
 pub(crate) const CONFIGURATION: &str = "portcullis.yaml";
 
-/// The certificates of a set-up, each with its key.
+/// The certificates and keys of a set-up.
 pub(crate) const SERVER: KeyFiles = KeyFiles("pki/server.crt", "pki/server.key");
 pub(crate) const AUTHORIZATION: KeyFiles = KeyFiles("pki/authorization.crt", "pki/authorization.key");
 pub(crate) const ADMISSION: KeyFiles = KeyFiles("pki/admission.crt", "pki/admission.key");
-/// The authority that signs, in a folder that `serve` does not need.
+/// The certificate authority that signs, in a folder that `serve` does not need.
 pub(crate) const AUTHORITY: KeyFiles = KeyFiles("ca/ca.crt", "ca/ca.key");
-/// Every authority that is trusted.
+/// All trusted certificate authorities.
 pub(crate) const TRUSTED: &str = "pki/ca.crt";
 
-/// The common names of the certificates that a set-up begins with.
+/// The common names of the first certificates of a set-up.
 pub(crate) const SERVER_NAME: &str = "portcullis";
 pub(crate) const AUTHORIZATION_NAME: &str = "kube-apiserver-authorization";
 pub(crate) const ADMISSION_NAME: &str = "kube-apiserver-admission";
 
-/// Where a certificate and its key are, relative to the folder of the set-up.
+/// The paths of a certificate and its key, relative to the folder of the set-up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyFiles(pub(crate) &'static str, pub(crate) &'static str);
 
@@ -71,13 +72,12 @@ pub(crate) const PORT: u16 = 8443;
 /// The options of a new set-up.
 #[derive(Debug, Default)]
 pub(crate) struct SetUp<'a> {
-    /// The names and addresses at which the gateway is reached; if there are none, only from its own machine.
+    /// The hosts at which the gateway is reached; if empty, only from its own machine.
     pub(crate) hosts: &'a [Host],
-    /// The namespace in which the gateway runs, where it runs in the cluster.
+    /// The namespace of the gateway, if it runs in the cluster.
     pub(crate) in_cluster: Option<&'a Namespace>,
-    /// Further namespaces for whose service accounts the gateway is never asked.
+    /// Further namespaces about whose service accounts the API server does not ask the gateway.
     pub(crate) exempt: &'a [Namespace],
-    /// Which examples there are.
     pub(crate) examples: Examples,
     /// Whether the webhook configurations are static manifests.
     pub(crate) is_static: bool,
@@ -108,10 +108,10 @@ pub(crate) enum Platform {
 pub(crate) enum Examples {
     #[default]
     None,
-    /// Policies, with Denies in mode Shadow: there may be a cluster to lock out.
+    /// Policies, with Denies in mode Shadow, because they could lock out users of a cluster.
     InShadow,
-    /// Policies in force, RBAC, objects, a recording and a log to try each command with, and a
-    /// console for this machine alone.
+    /// Policies in force, and RBAC, objects, a recording and a log to try each command with, and a
+    /// console on a loopback address.
     InForce,
 }
 
@@ -122,7 +122,7 @@ impl Platform {
     ///
     /// # Errors
     ///
-    /// The platform has no way to configure an authorizer, or no use for `--static`.
+    /// The platform cannot configure an authorizer, or `--static` does not work with it.
     pub(crate) fn check(self, is_static: bool) -> Result<(), CommandError> {
         if self == Self::Hypershift {
             return Err(CommandError::Usage(format!(
@@ -196,7 +196,6 @@ impl Platform {
     }
 }
 
-/// Fills the templates of one platform.
 struct PlatformTemplate<'t> {
     files: &'t [File],
     values: &'t TemplateValues<'t>,
@@ -244,7 +243,8 @@ impl PlatformTemplate<'_> {
         File::open(path, self.values.fill(&text))
     }
 
-    /// The text that `write` returns for each file that the API server reads, given the file's name and text.
+    /// Concatenates what `write` returns for the name and text of each file that the API server
+    /// reads.
     fn each_file(&self, write: impl Fn(&str, &str) -> String) -> String {
         let read = READ_BY_THE_API_SERVER.iter();
         read.map(|path| write(name(path), &self.text(path))).collect()
@@ -264,7 +264,7 @@ impl PlatformTemplate<'_> {
         )
     }
 
-    /// The text of a file, with the paths at which the other files are mounted.
+    /// The text of a file, with the paths at which the API server finds the other files.
     fn text(&self, path: &str) -> String {
         let found = self.files.iter().find(|file| file.path == path);
         let contents = found.map(|file| file.contents.as_slice()).unwrap_or_default();
@@ -284,7 +284,7 @@ impl PlatformTemplate<'_> {
         list.unwrap_or_default().to_owned()
     }
 
-    /// The webhook of that list, without its connection, which the platform fills in.
+    /// The webhook in the list of authorizers, without its connection, which the platform adds.
     fn webhook_alone(&self) -> String {
         let authorizers = self.authorizers();
         let webhook = authorizers.split("- type: Node").next().unwrap_or_default();
@@ -303,7 +303,7 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// `text`, with each line indented by so many spaces.
+/// `text`, with each line indented by `by` spaces.
 pub(crate) fn indented(text: &str, by: usize) -> String {
     text.lines()
         .map(|line| format!("{:by$}{line}", "").trim_end().to_owned() + "\n")
@@ -313,7 +313,7 @@ pub(crate) fn indented(text: &str, by: usize) -> String {
 // === impl SetUp ===
 
 impl SetUp<'_> {
-    /// A set-up to try things with, on this machine alone.
+    /// A set-up to try commands with, reachable from this machine only.
     pub(crate) fn development() -> Self {
         Self {
             examples: Examples::InForce,
@@ -325,22 +325,22 @@ impl SetUp<'_> {
 /// One file of a set-up.
 #[derive(Debug, Clone)]
 pub(crate) struct File {
-    /// Relative to the folder of the set-up.
+    /// The path relative to the folder of the set-up.
     pub(crate) path: &'static str,
     pub(crate) contents: Vec<u8>,
-    /// Whether only its owner may read it.
+    /// Whether only the owner may read the file.
     pub(crate) secret: bool,
 }
 
-/// Fills the templates of one set-up.
+/// Replaces the placeholders in templates of one set-up.
 pub(crate) struct TemplateValues<'a> {
     directory: &'a Path,
     values: Vec<(&'static str, String)>,
 }
 
 impl<'a> TemplateValues<'a> {
-    /// `values` are the placeholders and what replaces them. A value may contain placeholders that come later in
-    /// the list.
+    /// `values` are the names of placeholders and their values. A value may contain placeholders
+    /// that come later in the list.
     pub(crate) const fn new(directory: &'a Path, values: Vec<(&'static str, String)>) -> Self {
         Self { directory, values }
     }
@@ -371,13 +371,13 @@ impl<'a> TemplateValues<'a> {
     }
 }
 
-/// As a YAML double-quoted scalar: JSON's strings are a subset of those.
+/// `path` as a double-quoted YAML scalar, which JSON strings are.
 pub(crate) fn quoted(path: &Path) -> String {
     serde_json::Value::from(path.to_string_lossy()).to_string()
 }
 
 impl KeyFiles {
-    /// The files that hold `pair`.
+    /// The files for `pair`.
     pub(crate) fn files(self, pair: Pair) -> [File; 2] {
         [
             File::secret(self.1, pair.key),
@@ -389,7 +389,7 @@ impl KeyFiles {
 // === impl File ===
 
 impl File {
-    /// A file that everybody may read.
+    /// A file that all users may read.
     pub(crate) fn open(path: &'static str, contents: impl Into<Vec<u8>>) -> Self {
         Self {
             path,
@@ -398,7 +398,7 @@ impl File {
         }
     }
 
-    /// A file for its owner alone.
+    /// A file that only its owner may read.
     pub(crate) fn secret(path: &'static str, contents: impl Into<Vec<u8>>) -> Self {
         Self {
             secret: true,
@@ -418,12 +418,12 @@ pub(crate) fn create(path: &Path, file: &File) -> std::io::Result<()> {
         .create_new(true)
         .mode(mode)
         .open(path)?;
-    // The umask applies to `mode` above, not here.
+    // The umask affected `mode` above, but does not affect this.
     handle.set_permissions(Permissions::from_mode(mode))?;
     handle.write_all(&file.contents)
 }
 
-/// Makes the missing folders down to `path`, the last with `mode`, regardless of the umask.
+/// Creates the missing folders of `path`, the last one with `mode`, regardless of the umask.
 fn make_folder(path: &Path, mode: u32) -> std::io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -435,16 +435,16 @@ fn make_folder(path: &Path, mode: u32) -> std::io::Result<()> {
     std::fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Replaces the file that is there by `file`, atomically.
+/// Atomically replaces an existing file by `file`.
 ///
 /// # Errors
 ///
-/// It cannot be written.
+/// The file cannot be written.
 pub(crate) fn replace(directory: &Path, file: &File) -> Result<(), CommandError> {
     let path = directory.join(file.path);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.new"));
-    // An interrupted run may have left one, which is of no use.
+    // An interrupted run may have left a file.
     let _gone = fs::remove_file(&beside);
     create(&beside, file)
         .and_then(|()| fs::rename(&beside, &path))

@@ -1,4 +1,4 @@
-//! `init --renew` and `init --renew-ca`: newer certificates where the older ones are.
+//! `init --renew` and `init --renew-ca`: replace certificates in a set-up.
 //!
 //! ```text
 //! --renew             ca/ca.* signs new certificates for server, authorization, admission
@@ -6,8 +6,8 @@
 //! --renew-ca, second  ca/next.* signs all of them, and becomes ca/ca.*
 //! ```
 //!
-//! Each file is replaced whole, so nobody reads half of one. Both authorities stay
-//! trusted after the second run: certificates of the older one are accepted until they end.
+//! Files are replaced atomically. Both CAs stay trusted after the second run, so that certificates
+//! of the old CA are accepted until they expire.
 
 use std::fs;
 use std::path::Path;
@@ -25,41 +25,42 @@ use crate::cli::output::{self, CommandError};
 use crate::config;
 use crate::config::files::{CONFIGURATION_BYTES, read_text};
 
-/// The authority to come, between the two runs of `--renew-ca`.
+/// The next CA, between the two runs of `--renew-ca`.
 const NEXT: KeyFiles = KeyFiles("ca/next.crt", "ca/next.key");
 
-/// Programs that trust `pki/ca.crt` have read it again after this time: API servers do so
-/// every five minutes (1.36 and later).
+/// The time in which programs have read `pki/ca.crt` again: API servers do so every five minutes
+/// (1.36 and later).
 const READ_AGAIN: Duration = Duration::from_secs(600);
 
-/// Files in which the authorities stand as base64.
+/// The webhook configurations, which contain the trusted CAs as base64.
 const REGISTRATIONS: [&str; 3] = [
     "webhooks.yaml",
     "static/mutating/portcullis.yaml",
     "static/validating/portcullis.yaml",
 ];
 
-/// Files of `init --for` that hold certificates and keys, for API servers that are given no folder.
+/// Files of `init --for` that contain certificates and keys, for API servers without access to the
+/// folder.
 const EMBEDDING: [&str; 3] = ["apiserver-secret.yaml", "talos.yaml", "gardener.yaml"];
 
-/// The forms in which they hold them: as lines of a Secret and of Talos' machine files, and in a kubeconfig.
+/// How these files embed a text: in a Secret, in machine files of Talos, and in a kubeconfig.
 const EMBEDDED_FORMS: [fn(&str) -> String; 3] = [
     |text| indented(text, 4),
     |text| indented(text, 6),
     |text| STANDARD.encode(text),
 ];
 
-/// What was written, and what is to be done now.
+/// The files that were written, and the next steps for the user.
 pub(crate) struct RenewalResult {
     pub(crate) files: Vec<&'static str>,
     pub(crate) next: String,
 }
 
-/// New certificates by the same authority, for the hosts of before and `hosts`.
+/// Issues new certificates from the same CA, for the former hosts and `hosts`.
 ///
 /// # Errors
 ///
-/// A file of the set-up is missing or cannot be written, or no key can be made.
+/// A file of the set-up is missing or cannot be written, or a key cannot be generated.
 pub(crate) fn renew(
     directory: &Path,
     hosts: &[Host],
@@ -77,12 +78,11 @@ pub(crate) fn renew(
     Ok(RenewalResult { files, next })
 }
 
-/// The next step towards a new authority.
+/// Runs the next step of `--renew-ca`.
 ///
 /// # Errors
 ///
-/// Those of [`renew`]; the second run comes before everybody can have read what the
-/// first one wrote.
+/// As for [`renew`]; also if not all programs can have read the files of the first run yet.
 pub(crate) fn renew_authority(
     directory: &Path,
     hosts: &[Host],
@@ -106,13 +106,13 @@ pub(crate) fn renew_authority(
     Ok(renewed)
 }
 
-/// What API servers read of a set-up whose folder they do not have, as it stood in files of `init --for`.
+/// The former content of files that are embedded in files of `init --for`.
 struct EmbeddedFiles(Vec<(&'static str, String)>);
 
 // === impl EmbeddedFiles ===
 
 impl EmbeddedFiles {
-    /// What may be embedded and is there, as it is now.
+    /// Reads the files that may be embedded.
     fn read(directory: &Path) -> Self {
         let keys = [AUTHORIZATION, ADMISSION].into_iter();
         let paths = keys.flat_map(|KeyFiles(certificate, key)| [certificate, key]);
@@ -123,7 +123,8 @@ impl EmbeddedFiles {
         Self(there.collect())
     }
 
-    /// Writes what is there now where this is embedded. The files that are different for it.
+    /// Replaces the former content by the present one in the files that embed it, and returns their
+    /// paths.
     fn rewrite(&self, directory: &Path) -> Result<Vec<&'static str>, CommandError> {
         let Self(now) = Self::read(directory);
         let mut rewritten = Vec::new();
@@ -158,7 +159,7 @@ impl EmbeddedFiles {
     }
 }
 
-/// What is to be done with files of `init --for` that were rewritten.
+/// The next step for files of `init --for` that were rewritten.
 fn apply_again(rewritten: &[&str]) -> String {
     if rewritten.is_empty() {
         return String::new();
@@ -176,7 +177,7 @@ fn trust_both(directory: &Path, now: SystemTime) -> Result<RenewalResult, Comman
     let before = read(directory, TRUSTED)?;
     let both = [current, next.certificate.clone()].concat();
     let mut files = Vec::new();
-    // The certificate last: where it is, the rest is whole.
+    // The next certificate is written last, so that it only exists if all files do.
     files.extend(trust(directory, &before, both)?);
     for file in NEXT.files(next) {
         replace(directory, &file)?;
@@ -195,7 +196,7 @@ fn trust_both(directory: &Path, now: SystemTime) -> Result<RenewalResult, Comman
 fn sign_by_next(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<RenewalResult, CommandError> {
     let authority = authority(directory, NEXT, now)?;
     let mut files = issue(directory, &authority, hosts)?;
-    // The certificate last: as long as it is there, this can be run again.
+    // The next certificate is removed last: as long as it exists, this step can be repeated.
     for (from, to) in [(NEXT.1, AUTHORITY.1), (NEXT.0, AUTHORITY.0)] {
         let contents = read(directory, from)?;
         replace(
@@ -220,7 +221,8 @@ fn sign_by_next(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Ren
     })
 }
 
-/// Writes `trusted` where `before` is trusted: into `pki/ca.crt`, and the registrations.
+/// Replaces the trusted CAs `before` by `trusted`, in `pki/ca.crt` and in the webhook
+/// configurations.
 fn trust(directory: &Path, before: &[u8], trusted: Vec<u8>) -> Result<Vec<&'static str>, CommandError> {
     let (old, new) = (STANDARD.encode(before), STANDARD.encode(&trusted));
     let mut files = vec![TRUSTED];
@@ -242,8 +244,8 @@ fn trust(directory: &Path, before: &[u8], trusted: Vec<u8>) -> Result<Vec<&'stat
     Ok(files)
 }
 
-/// A new certificate and key for each part of the set-up. The server's is for the hosts
-/// of the one before, and for `hosts`.
+/// Issues a new certificate and key for each part of the set-up. The server's certificate is for
+/// its former hosts and for `hosts`.
 fn issue(directory: &Path, authority: &Authority, hosts: &[Host]) -> Result<Vec<&'static str>, CommandError> {
     let mut names = hosts_of(&read(directory, SERVER.0)?)?;
     names.extend(
@@ -286,7 +288,7 @@ fn read(directory: &Path, path: &str) -> Result<Vec<u8>, CommandError> {
     })
 }
 
-/// How long ago a file was written; `None` where there is none.
+/// The time since a file was written; `None` if it does not exist.
 fn age(path: &Path, now: SystemTime) -> Option<Duration> {
     let written = fs::metadata(path).and_then(|metadata| metadata.modified()).ok()?;
     Some(now.duration_since(written).unwrap_or_default())

@@ -1,5 +1,5 @@
-//! The Secret of a gateway that is installed without the API server's flags: the certificate that API
-//! servers verify, and the token in the path by which the gateway knows them.
+//! The Secret of gateways whose API server's flags cannot be set: the certificate that API servers
+//! verify, and the token in the path by which the gateways authenticate API servers.
 //!
 //! ```text
 //!             ca.crt      server.crt   path-token   next.crt, next.key
@@ -9,12 +9,12 @@
 //! Settled     B           of B         b
 //! ```
 //!
-//! Gateways accept every token of the file, and API servers trust every certificate of `ca.crt`; the first
-//! token is the one that webhook configurations have. So no request is lost, in whatever order pods and API
-//! servers read what is new, as long as each has read a phase before the next begins.
+//! Gateways accept all tokens in the file, and API servers trust all certificates in `ca.crt`.
+//! Webhook configurations contain the first token. So no request is lost, in whatever order pods
+//! and API servers read the changes, if all have read those of one phase before the next begins.
 //!
-//! The key of an authority signs one certificate and is then forgotten: who reads the Secret can be the
-//! gateway until the next rotation, and can issue nothing.
+//! The key of a CA signs one certificate and is not kept: whoever reads the Secret can impersonate
+//! the gateway until the next rotation, but cannot issue certificates.
 
 use std::time::{Duration, SystemTime};
 
@@ -40,56 +40,58 @@ const TOKENS: &str = "path-token";
 const NEXT_CERTIFICATE: &str = "next.crt";
 const NEXT_KEY: &str = "next.key";
 
-/// The annotations that say which phase it is, and since when.
+/// The annotations with the phase and its start.
 const PHASE: &str = "portcullis.dev/rotation";
 const CHANGED: &str = "portcullis.dev/changed";
 
-/// Two thirds of the life of a certificate.
+/// Two thirds of the validity of a certificate.
 const RENEW_AFTER: Duration = Duration::from_secs(243 * 24 * 60 * 60);
 
-/// How far ahead of this clock the time of a change may be: one that is further away would end all rotation.
+/// How far the start of the phase may be in the future. A time far in the future would prevent all
+/// rotations, so it is ignored.
 const MAX_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
 const TOKEN_BYTES: usize = 32;
 
-/// How far a rotation is.
+/// The phase of a rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RotationPhase {
     /// One certificate and one token are in use.
     Settled,
-    /// The next ones are trusted and accepted.
+    /// The next certificate and token are trusted and accepted.
     Prepared,
-    /// They are in use; the ones before are still trusted and accepted.
+    /// The next ones are in use; the previous ones are still trusted and accepted.
     Switched,
 }
 
-/// What is in the Secret.
+/// The content of the Secret.
 #[derive(Clone)]
 pub(crate) struct WebhookCredentials {
     phase: RotationPhase,
     changed: Option<Time>,
-    /// That of the webhook configurations first.
+    /// The token of the webhook configurations comes first.
     tokens: Vec<String>,
-    /// `None` where another program makes them.
+    /// `None` if another program makes the certificates.
     certificates: Option<ServingCertificates>,
 }
 
 #[derive(Clone)]
 struct ServingCertificates {
-    /// The authorities, PEM.
+    /// The trusted CAs, as PEM.
     trusted: Vec<u8>,
     server: Pair,
     next: Option<Pair>,
 }
 
-/// What a rotation goes by.
+/// The parameters of a rotation.
 pub(crate) struct RotationRules<'a> {
-    /// The names by which API servers reach the gateway; none: the certificate is not ours to make.
+    /// The names by which API servers reach the gateway; if empty, another program makes the
+    /// certificate.
     pub(crate) hosts: &'a [Host],
     pub(crate) now: SystemTime,
-    /// How long a phase lasts at least: everybody has read the Secret and the webhook configurations by then.
+    /// The minimum duration of a phase, in which all pods and API servers read the changes.
     pub(crate) propagation: Duration,
-    /// What is older is replaced.
+    /// Older certificates and tokens are replaced.
     pub(crate) renew_before: Option<Time>,
 }
 
@@ -110,7 +112,7 @@ impl RotationPhase {
 // === impl WebhookCredentials ===
 
 impl WebhookCredentials {
-    /// What `secret` has. What cannot be read counts as missing.
+    /// Reads `secret`. Invalid values count as missing.
     pub(crate) fn read(secret: &Value) -> Self {
         let annotation = |name: &str| secret.pointer("/metadata/annotations")?.get(name)?.as_str();
         let data = |name: &str| STANDARD.decode(secret.get("data")?.get(name)?.as_str()?).ok();
@@ -145,7 +147,8 @@ impl WebhookCredentials {
         }
     }
 
-    /// The same as an object to be applied over `secret`, as long as nobody else has changed that.
+    /// The object to apply to `secret`. It has the same resource version, so that the API server
+    /// rejects it if the Secret has changed.
     pub(crate) fn object(&self, secret: &Value) -> Value {
         let mut data = Map::new();
         let mut put = |name: &str, bytes: &[u8]| {
@@ -184,19 +187,19 @@ impl WebhookCredentials {
         self.phase
     }
 
-    /// The token that webhook configurations are to have.
+    /// The token for webhook configurations.
     pub(crate) fn token(&self) -> Option<&str> {
         self.tokens.first().map(String::as_str)
     }
 
-    /// The authorities that webhook configurations are to have.
+    /// The CAs for webhook configurations.
     pub(crate) fn authorities(&self) -> Option<&[u8]> {
         self.certificates
             .as_ref()
             .map(|certificates| certificates.trusted.as_slice())
     }
 
-    /// What is wrong with the certificates that are there, so that API servers would not take them.
+    /// Why API servers would reject the certificates.
     pub(crate) fn faults(&self, rules: &RotationRules<'_>) -> Vec<String> {
         let certificates = self.certificates.iter().filter(|_| !rules.hosts.is_empty());
         certificates
@@ -205,11 +208,11 @@ impl WebhookCredentials {
             .collect()
     }
 
-    /// The same with what nobody could use replaced at once; `None` where all can be used.
+    /// Replaces what is missing or invalid, without a rotation; `None` if nothing is.
     ///
     /// # Errors
     ///
-    /// OpenSSL makes no key, signature or random number.
+    /// OpenSSL cannot make a key, signature or random number.
     pub(crate) fn repaired(&self, rules: &RotationRules<'_>) -> Result<Option<Self>, ErrorStack> {
         let mut repaired = self.clone();
         if rules.hosts.is_empty() {
@@ -229,7 +232,7 @@ impl WebhookCredentials {
         } else if let Some(certificates) = &mut repaired.certificates
             && certificates.fault_of_next(rules).is_some()
         {
-            // Nothing was to take it yet: the rotation begins again.
+            // The next certificate is not in use yet, so the rotation can start again.
             certificates.next = None;
             repaired.phase = RotationPhase::Settled;
         }
@@ -242,8 +245,8 @@ impl WebhookCredentials {
         Ok((!is_same).then(|| repaired.since(rules)))
     }
 
-    /// Forgets tokens and authorities that this phase does not have: somebody who once wrote to the Secret could
-    /// go on calling, or standing in for, the gateways.
+    /// Removes tokens and CAs that do not belong to the phase. Otherwise, whoever once wrote to the
+    /// Secret could continue to call the gateways, or to impersonate them.
     fn drop_others(&mut self) {
         let is_settled = self.phase == RotationPhase::Settled;
         self.tokens.truncate(if is_settled { 1 } else { 2 });
@@ -252,11 +255,11 @@ impl WebhookCredentials {
         }
     }
 
-    /// The next phase, if its time has come.
+    /// Returns the next phase, if it is due.
     ///
     /// # Errors
     ///
-    /// Those of [`Self::repaired`].
+    /// As for [`Self::repaired`].
     pub(crate) fn advanced(&self, rules: &RotationRules<'_>) -> Result<Option<Self>, ErrorStack> {
         let mut next = self.clone();
         match self.phase {
@@ -321,12 +324,13 @@ impl WebhookCredentials {
 // === impl ServingCertificates ===
 
 impl ServingCertificates {
-    /// Why a client that trusts these authorities would now not take the certificate in use for each host.
+    /// Why a client that trusts these CAs would reject the present certificate for one of the
+    /// hosts.
     fn fault(&self, rules: &RotationRules<'_>) -> Option<String> {
         self.fault_of(&self.server, CERTIFICATE, KEY, rules)
     }
 
-    /// The same of the certificate that is to come into use.
+    /// Why such a client would reject the next certificate.
     fn fault_of_next(&self, rules: &RotationRules<'_>) -> Option<String> {
         let next = self.next.as_ref()?;
         self.fault_of(next, NEXT_CERTIFICATE, NEXT_KEY, rules)
@@ -362,7 +366,8 @@ impl ServingCertificates {
         }
     }
 
-    /// As an API server verifies it: an authority must be one (basicConstraints, keyUsage), and be valid `now`.
+    /// Verifies `certificate` like an API server: the CA must be one (`basicConstraints`,
+    /// `keyUsage`) and be valid `now`.
     fn verify(&self, certificate: &X509, now: SystemTime) -> Result<Result<(), String>, ErrorStack> {
         let seconds = now
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -386,7 +391,7 @@ impl ServingCertificates {
         })
     }
 
-    /// Who signed it, among the authorities.
+    /// The trusted CA that signed `certificate`.
     fn issuer(&self, certificate: &X509) -> Option<X509> {
         let signed = |authority: &X509| {
             let key = authority.public_key();
@@ -407,7 +412,7 @@ impl ServingCertificates {
     }
 }
 
-/// A new authority, and a certificate for the hosts that it signed; its key is gone.
+/// A new CA, whose key is not kept, and a certificate for the hosts.
 fn issue(rules: &RotationRules<'_>) -> Result<(Vec<u8>, Pair), ErrorStack> {
     let now = rules
         .now
@@ -425,7 +430,7 @@ fn new_token() -> Result<String, ErrorStack> {
     Ok(hexadecimal(&bytes))
 }
 
-/// Whether it is one of [`new_token`].
+/// Whether `text` has the form of [`new_token`].
 fn is_token(text: &str) -> bool {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     text.len() == 2 * TOKEN_BYTES && text.bytes().all(is_digit)
