@@ -1,5 +1,5 @@
-//! `portcullis who-can`, `what-can` and `escalations`: everybody who may do something, everything
-//! that one user may do, and who can become whom.
+//! `portcullis who-can`, `what-can` and `escalations`: who may do something, what a user may do,
+//! and who can escalate to whom.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use portcullis_policy::explain::escalations::{self, EscalationAnswer, Escalation
 use portcullis_policy::explain::request::warning_of_missing_groups;
 use portcullis_policy::model::{Deadline, User};
 
-/// Why there is no answer to who may do something, or what somebody may do.
+/// The error if a `who-can` or `what-can` result is too large.
 const TOO_LONG: &str = "the answer is too long to be read: name a namespace, or ask for one object";
 
-/// How long an answer may take, or a conversion: policies from a change that is to be judged do not hold up CI.
+/// The time limit for one query or conversion, so that policies under review cannot stall a CI job.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// The time for one answer.
+/// The deadline of one query.
 pub(crate) struct TimeLimit {
     end: Instant,
 }
@@ -38,7 +38,7 @@ impl TimeLimit {
         Instant::now() >= self.end
     }
 
-    /// Why there is no answer.
+    /// Why there is no result: the deadline has passed, or the result is too large.
     fn error(&self) -> CommandError {
         CommandError::Usage(match self.has_passed() {
             true => format!(
@@ -65,7 +65,8 @@ pub(crate) struct NamespaceArguments {
 // === impl NamespaceArguments ===
 
 impl NamespaceArguments {
-    /// `default` is the namespace where none is named, such as that of a context.
+    /// The namespace of the query. `default` is used if none is named, for example that of a
+    /// kubeconfig context.
     pub(crate) fn within(&self, default: Option<&str>) -> Within {
         if self.all_namespaces {
             return Within::AnyNamespace;
@@ -77,7 +78,7 @@ impl NamespaceArguments {
         Within::Namespace(named.or(default).unwrap_or("default").to_owned())
     }
 
-    /// Whether it was said on the command line.
+    /// Whether the command line names a namespace, or all.
     pub(crate) const fn is_named(&self) -> bool {
         self.namespace.is_some() || self.all_namespaces
     }
@@ -158,7 +159,7 @@ impl WhoCan {
         })
     }
 
-    /// Says what is odd about the question.
+    /// Prints warnings about the query.
     fn warn(&self, question: &WhoCanQuestion, set: &PolicySet) {
         if self.place.is_named()
             && let Some(resource) = question.in_no_namespace(set)

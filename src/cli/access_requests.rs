@@ -1,4 +1,5 @@
-//! `portcullis request`, `approve`, `deny` and `withdraw`: access for a time, asked for and decided by people.
+//! `portcullis request`, `approve`, `deny` and `withdraw`: temporary access, which a user requests
+//! and others approve or deny.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -189,7 +190,7 @@ impl RequestAccess {
     }
 }
 
-/// The beginning of the name of a request for `role`.
+/// The `generateName` of an AccessRequest for `role`.
 fn prefix(role: &str) -> String {
     const MAX_BYTES: usize = 40;
     let plain = |letter: char| match letter.to_ascii_lowercase() {
@@ -233,7 +234,7 @@ impl WithdrawAccess {
 }
 
 impl AccessDecision {
-    /// Adds an entry to the status, whose author and time the gateway writes.
+    /// Adds an entry to the status. The gateway sets its author and time on admission.
     fn add(
         self,
         (verb, done): (&str, &str),
@@ -266,7 +267,7 @@ impl AccessDecision {
     }
 }
 
-/// What is asked for: another AccessRequest may have taken the name since somebody read what it says.
+/// Describes the present AccessRequest, which may have been replaced since the user read it.
 fn said(object: &Value) -> String {
     let field = |name: &str| one_line(text(object, &format!("/spec/{name}"))).to_string();
     let names = |name: &str| {
@@ -294,11 +295,11 @@ fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-// AccessRequests in files: no gateway grants by these, but commands may say what one would.
+// AccessRequests in files: a gateway ignores them, but commands report what they would grant.
 
-/// Has the AccessRequests in `paths`, and in the manifests of `config`, grant in `loaded`, whenever they were
-/// created: in the clusters where the configuration says that they do. Without one, `loaded` is that of
-/// manifests alone, and is taken for a cluster with `admission: Declared` and `accessRequests: {}`.
+/// Lets the AccessRequests in `paths` and in the manifests of `config` grant access in `loaded`,
+/// regardless of their age, in the clusters whose configuration allows that. Without `config`, the
+/// manifests are treated as those of a cluster with `admission: Declared` and `accessRequests: {}`.
 pub(crate) fn count_those_of_files(
     loaded: &mut LoadedPolicies,
     config: Option<&Path>,
@@ -338,7 +339,7 @@ pub(crate) fn count_those_of_files(
     faults
 }
 
-/// AccessRequests, each with the only cluster that it holds for.
+/// AccessRequests with the only cluster to which each applies, or `None` for all.
 type RequestsByCluster = Vec<(Option<String>, Arc<AccessRequest>)>;
 
 fn of_files(files: &[ManifestPath]) -> (RequestsByCluster, Faults) {

@@ -1,5 +1,5 @@
-//! `portcullis admit`: answers one AdmissionReview, or a review of each object of a manifest, offline
-//! and with the server's code.
+//! `portcullis admit`: decides an AdmissionReview, or a review of each object in a manifest,
+//! offline with the server's code.
 
 use std::path::{Path, PathBuf};
 
@@ -164,7 +164,7 @@ fn result(answered: &OfflineReviewResult) -> CommandResult {
     }
 }
 
-/// Answers about each object of `-f`. One alone is reported as a review is.
+/// Decides and prints a review of each object.
 fn answer_all(
     format: Format,
     asked: &OfflineReview<'_>,
@@ -176,11 +176,11 @@ fn answer_all(
     Ok(result_of_all(&objects))
 }
 
-/// The answers about objects, in their order.
+/// Decides the reviews, in their order.
 ///
 /// # Errors
 ///
-/// A review cannot be answered.
+/// A review cannot be decoded or decided.
 pub(crate) fn answer_each(
     asked: &OfflineReview<'_>,
     reviews: Vec<ReviewOfManifest>,
@@ -192,7 +192,7 @@ pub(crate) fn answer_each(
     reviews.into_iter().map(answered).collect()
 }
 
-/// Success where each is admitted.
+/// Success if all objects are admitted.
 pub(crate) fn result_of_all(objects: &[AnsweredObject]) -> CommandResult {
     let mut objects = objects.iter();
     match objects.all(|object| result(&object.answered) == CommandResult::Success) {
@@ -250,12 +250,12 @@ enum OperationArgument {
 // === impl ManifestArguments ===
 
 impl ManifestArguments {
-    /// A review of each object in `-f`. `definitions` are looked for only where a kind is
-    /// not known.
+    /// Makes a review of each object in the file at `path`. `definitions` is only called if the
+    /// kind of an object is unknown.
     ///
     /// # Errors
     ///
-    /// A file cannot be read, or an object cannot be put into a review.
+    /// A file cannot be read, or no review can be made of an object.
     pub(crate) fn reviews(
         &self,
         path: &Path,
@@ -296,7 +296,7 @@ impl ManifestArguments {
         Ok(found)
     }
 
-    /// Whether something is said of the objects of `-f`.
+    /// Whether an argument other than `-f` is present.
     pub(crate) const fn is_any_named(&self) -> bool {
         let Self {
             user, operation, old, ..
@@ -331,12 +331,12 @@ impl OperationArgument {
     }
 }
 
-/// Nothing can be said of a file without an object.
+/// The error for a file without objects.
 pub(crate) fn no_manifest(path: &Path) -> CommandError {
     CommandError::Usage(format!("there is no manifest in `{}`", path.display()))
 }
 
-/// Every object of a file, lists taken apart.
+/// Reads the objects in a file, including the items of lists.
 pub(crate) fn read_objects(path: &Path) -> Result<Vec<Document>, CommandError> {
     let bytes = read(path)?;
     let invalid = |error| CommandError::file("read", path, std::io::Error::other(error));
@@ -345,7 +345,7 @@ pub(crate) fn read_objects(path: &Path) -> Result<Vec<Document>, CommandError> {
     objects::read(&path, text).map_err(|faults| CommandError::Faulty { path, faults })
 }
 
-/// The review in `path`, which may be YAML, as JSON. JSON is passed on as it is.
+/// Reads the review at `path` as JSON. A YAML file is converted.
 pub(crate) fn read_review(path: &Path) -> Result<Vec<u8>, CommandError> {
     let bytes = read(path)?;
     if bytes.trim_ascii_start().starts_with(b"{") {
@@ -372,7 +372,7 @@ pub(crate) fn read_review(path: &Path) -> Result<Vec<u8>, CommandError> {
     }
 }
 
-/// What `path` holds; `-` is standard input.
+/// Reads the file at `path`, or standard input if it is `-`.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, CommandError> {
     let bytes = if path == Path::new("-") {
         files::read_rest(std::io::stdin().lock(), 0, files::MANIFEST_BYTES)

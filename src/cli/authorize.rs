@@ -1,4 +1,4 @@
-//! `portcullis authorize`: decides one SubjectAccessReview offline, with the server's code.
+//! `portcullis authorize`: decides a SubjectAccessReview offline with the server's code.
 
 use std::path::PathBuf;
 
@@ -181,7 +181,7 @@ fn decide(
     })
 }
 
-/// What `/authorize` and, where the object is known, `/validate` answer.
+/// The JSON output: the decisions of `/authorize` and, if an object is named, of `/validate`.
 #[derive(Serialize)]
 struct BothHalves<'a> {
     #[serde(flatten)]
@@ -190,11 +190,11 @@ struct BothHalves<'a> {
     validate: Option<AdmitAllExplained<'a>>,
 }
 
-/// The answers about objects, and what to know about them.
+/// Decided reviews of objects, and notes about them.
 type ValidatedObjects = (Vec<AnsweredObject>, Vec<String>);
 
 impl ObjectArguments {
-    /// What `/validate` answers about the object of a request, if one is named.
+    /// Decides the review of the request's object at `/validate`, if an object is named.
     fn validated(
         &self,
         files: &PolicyFiles,
@@ -252,7 +252,7 @@ impl ObjectArguments {
     }
 }
 
-/// What admission calls the verb of a request that has an object.
+/// The admission operation for the verb of a request.
 fn operation_of(attributes: &Attributes<'_>) -> Result<Operation, CommandError> {
     let Target::Resource(resource) = &attributes.target else {
         return Err(CommandError::Usage(
@@ -297,8 +297,8 @@ fn manifest_request(attributes: &Attributes<'_>, operation: Operation) -> Manife
     request
 }
 
-/// Says where ClusterRoles that an API server makes by itself, and the files of `loaded` lack, would
-/// allow what nothing here does. The answer stays that of `serve`, which does not know them either.
+/// Prints a note if the default definitions of ClusterRoles that `loaded` lacks would allow the
+/// request. The decision stays that of `serve`, which does not know these ClusterRoles either.
 fn note_default_roles(
     files: &PolicyFiles,
     mut loaded: LoadedPolicies,
@@ -341,7 +341,7 @@ impl Flags {
     }
 }
 
-/// Misfits, with the flags that they are about.
+/// The error for arguments that do not fit, with the names of their flags.
 fn usage(misfits: &[Misfit]) -> CommandError {
     let flag = |field| match field {
         "labelSelector" => "-l",

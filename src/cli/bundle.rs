@@ -1,4 +1,5 @@
-//! `portcullis bundle`: policies as a signed artifact in an OCI registry, which gateways pull.
+//! `portcullis bundle`: publishes policies as a signed artifact in an OCI registry, from which
+//! gateways pull it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -129,7 +130,7 @@ struct RegistryArguments {
     credentials: Option<PathBuf>,
 }
 
-/// A bundle, for programs.
+/// A bundle, as JSON output.
 #[derive(Serialize)]
 struct BundleReport {
     reference: String,
@@ -183,7 +184,7 @@ impl BuildBundle {
         Ok(CommandResult::Success)
     }
 
-    /// The manifests, by their paths below those that were named; none has a fault.
+    /// The manifests, with their paths relative to the arguments. It is an error if one is invalid.
     fn files(&self) -> Result<Vec<BundleFile>, CommandError> {
         for path in &self.paths {
             policy_files::readable(path)?;
@@ -287,7 +288,7 @@ impl SignedBundle {
     }
 }
 
-/// Pulls what the configuration at `path` names.
+/// Pulls the bundles that the configuration at `path` names.
 fn pull_configured(path: &Path, format: Format) -> Result<CommandResult, CommandError> {
     policy_files::regular(path)?;
     let results = state::pull_bundles(path, &*policy_files::source());
@@ -345,7 +346,7 @@ fn within_time<T>(work: impl Future<Output = Result<T, BundleError>>) -> Result<
     runtime.block_on(bundle::in_time(work))
 }
 
-/// A bundle that must not be taken is a failure, and anything else an error.
+/// A bundle that must be rejected gives exit code 1, and any other error exit code 2.
 fn refused(error: &BundleError) -> Result<CommandResult, CommandError> {
     if !error.is_refusal() {
         return Err(CommandError::Usage(error.to_string()));
@@ -354,7 +355,7 @@ fn refused(error: &BundleError) -> Result<CommandResult, CommandError> {
     Ok(CommandResult::Failure)
 }
 
-/// Refuses to write into a folder with files of somebody else.
+/// Checks that the folder contains no files.
 fn check_empty(folder: &Path) -> Result<(), CommandError> {
     match fs::read_dir(folder).map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),

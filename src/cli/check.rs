@@ -1,5 +1,5 @@
-//! `portcullis check`: reports all faults of a configuration and its manifests, in words, as JSON or
-//! as SARIF 2.1.0; with `--migrate`, prints the modern equivalents of legacy kinds.
+//! `portcullis check`: reports all errors and warnings of a configuration and its manifests, as
+//! text, JSON or SARIF 2.1.0. With `--migrate`, prints the modern equivalents of legacy kinds.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ enum CheckFormat {
 }
 
 impl CheckFormat {
-    /// The same among those of other commands; `None` for SARIF.
+    /// The corresponding common format; `None` for SARIF.
     const fn plain(self) -> Option<Format> {
         match self {
             Self::Text => Some(Format::Text),
@@ -84,7 +84,7 @@ impl CheckFormat {
     }
 }
 
-/// The faults, for programs.
+/// The JSON output.
 #[derive(Debug, Serialize)]
 struct CheckReport<'a> {
     errors: usize,
@@ -161,7 +161,7 @@ impl Check {
         })
     }
 
-    /// Whose Denies are warned of: whom the command line names, or the user of its kubeconfig.
+    /// The user about whose Denies `check` warns: the one of `--as`, or the user of the kubeconfig.
     fn asker(&self) -> Result<Option<User<'static>>, CommandError> {
         let live = LiveArguments {
             kubeconfig: self.kubeconfig.clone(),
@@ -178,7 +178,7 @@ impl Check {
     }
 }
 
-/// The policies of a configuration or of manifests, and the objects that say them.
+/// The policies of a configuration or of manifests, and the objects that define them.
 fn decided_by(config: Option<&Path>, paths: &[PathBuf]) -> Option<(LoadedPolicies, Vec<Document>)> {
     let mut manifests = policy_files::everywhere(paths);
     let loaded = match config {
@@ -196,7 +196,7 @@ fn decided_by(config: Option<&Path>, paths: &[PathBuf]) -> Option<(LoadedPolicie
     Some((loaded, documents))
 }
 
-/// `holding` is how many invariants hold.
+/// Prints the result. `holding` is the number of invariants that hold.
 fn report(format: CheckFormat, faults: &Faults, holding: usize) -> Result<(), CommandError> {
     let Some(format) = format.plain() else {
         return output::print_json(&log(faults));
@@ -251,7 +251,7 @@ impl<'a> From<&'a Fault> for FaultReport<'a> {
     }
 }
 
-/// The log of one run.
+/// The SARIF log of `faults`.
 pub(crate) fn log(faults: &Faults) -> Value {
     let rules = FaultKind::ALL.map(rule).to_vec();
     output::log(rules, faults.iter().map(result).collect())
@@ -281,13 +281,13 @@ fn result(fault: &Fault) -> Value {
     })
 }
 
-/// Where a fault is; none where it is in no file.
+/// The SARIF location of a fault, if it is in a file.
 fn location(place: &Place) -> Option<Value> {
     let physical = output::physical_location(place.file.as_ref()?, place.line, place.column)?;
     Some(json!({"physicalLocation": physical}))
 }
 
-/// Prints the modern equivalents of what stands in the manifests of `config` and in `paths`.
+/// Prints the modern equivalents of legacy objects in the manifests of `config` and in `paths`.
 pub(crate) fn run(
     config: Option<&Path>,
     paths: &[PathBuf],
@@ -314,7 +314,7 @@ pub(crate) fn run(
     })
 }
 
-/// A YAML stream, each document with its remarks above it.
+/// A YAML stream of the objects, with the remarks about each one above it.
 fn in_words(migrated: &[MigratedObject]) -> Lines {
     let mut lines = Lines::new();
     for one in migrated {
@@ -330,16 +330,16 @@ fn in_words(migrated: &[MigratedObject]) -> Lines {
     lines
 }
 
-// Faults on a terminal, with the line of the file and the part in question.
+// Text output on a terminal: each fault with the affected line of the file.
 
-/// Renders faults, each with its line where there is one.
+/// Renders faults with the affected lines.
 pub(crate) struct Snippets {
     renderer: Renderer,
     files: HashMap<Arc<str>, String>,
 }
 
 impl Snippets {
-    /// With colours.
+    /// Uses colours.
     pub(crate) fn styled() -> Self {
         Self::with(Renderer::styled())
     }
@@ -351,7 +351,7 @@ impl Snippets {
         }
     }
 
-    /// All of them, one below the other.
+    /// Renders all faults.
     pub(crate) fn render(&mut self, faults: &Faults) -> Lines {
         let mut lines = Lines::new();
         for fault in faults.iter() {
@@ -399,19 +399,19 @@ impl Snippets {
     }
 }
 
-/// What cannot be read is shown without its line.
+/// If the file cannot be read, faults are rendered without lines.
 fn read(file: &str) -> String {
     files::read_text(Path::new(file), files::CONFIGURATION_BYTES).unwrap_or_default()
 }
 
-/// What of `line` the fault is about.
+/// The part of `line` to mark.
 fn marked(line: &str, fault: &Fault) -> std::ops::Range<usize> {
     let at = (fault.place.column as usize).checked_sub(1);
     let start = at.and_then(|at| line.char_indices().nth(at)).map(|(at, _)| at);
     start.map_or_else(|| meant(line, &fault.message), |start| word(line, start))
 }
 
-/// The word that begins at `start`, or the one character there.
+/// The word that begins at `start`, or the single character there.
 fn word(line: &str, start: usize) -> std::ops::Range<usize> {
     let rest = line.get(start..).unwrap_or_default();
     let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -420,7 +420,7 @@ fn word(line: &str, start: usize) -> std::ops::Range<usize> {
     start..start + end.max(first)
 }
 
-/// Where in `line` the value stands that `message` quotes first; else all of the line but blanks.
+/// The first value that `message` quotes and `line` contains, or else the trimmed line.
 fn meant(line: &str, message: &str) -> std::ops::Range<usize> {
     let quoted = message.split('`').skip(1).step_by(2);
     for value in quoted.filter(|value| !value.is_empty()) {

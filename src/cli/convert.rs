@@ -1,4 +1,4 @@
-//! `portcullis convert`: policies of other kinds as ValidatingAdmissionPolicies and
+//! `portcullis convert`: converts policies of other kinds to ValidatingAdmissionPolicies and
 //! MutatingAdmissionPolicies.
 
 use std::collections::BTreeMap;
@@ -155,7 +155,7 @@ fn yaml<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Lines {
     lines
 }
 
-/// How many policies were converted, and for how many each reason was given.
+/// The summary as text: how many policies were converted, and the reasons for the others.
 fn summed(summary: &Summary) -> Lines {
     let Summary {
         converted,
@@ -175,7 +175,7 @@ fn summed(summary: &Summary) -> Lines {
     lines
 }
 
-/// Writes each suite with its policies beside it, and says what is left out.
+/// Writes each test suite and a file with its policies, and prints what is left out.
 fn write_suites(made: &TestSuites, folder: &Path) -> Result<(), CommandError> {
     for note in &made.notes {
         output::complain(format_args!("{}: not tested: {}", note.place, note.text));
@@ -207,7 +207,7 @@ fn write_suites(made: &TestSuites, folder: &Path) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Writes each admission policy with its bindings into a file of its name.
+/// Writes each admission policy, with its bindings, to a file of its name.
 fn write_files(all: &Conversion, folder: &Path) -> Result<Vec<String>, CommandError> {
     let mut by_file: BTreeMap<PathBuf, Vec<&Value>> = BTreeMap::new();
     let mut current = PathBuf::new();
@@ -222,7 +222,7 @@ fn write_files(all: &Conversion, folder: &Path) -> Result<Vec<String>, CommandEr
         } else {
             name
         };
-        // The parameter of a binding stands with it.
+        // The parameter object of a binding follows it, into the same file.
         if let Some(name) = name.and_then(Value::as_str) {
             current = folder.join(file_name(name));
         }
@@ -237,7 +237,7 @@ fn write_files(all: &Conversion, folder: &Path) -> Result<Vec<String>, CommandEr
     Ok(by_file.keys().map(|path| path.display().to_string()).collect())
 }
 
-/// A name as that of a file, whatever is in it.
+/// Makes a file name of any name.
 fn file_name(name: &str) -> String {
     let is_plain = |part: char| part.is_ascii_alphanumeric() || part == '-' || part == '.';
     let plain: String = name

@@ -1,4 +1,4 @@
-//! `portcullis diff`: what a change of policies grants and takes, over all requests.
+//! `portcullis diff`: which requests a change of policies decides differently, over all requests.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,13 +23,13 @@ use portcullis_policy::explain::{Lines, LoadedPolicies};
 use portcullis_policy::field::FieldPath;
 use portcullis_policy::model::Deadline;
 
-/// More than a configuration has.
+/// The maximum size that is read to recognize a configuration, in bytes.
 const MAX_CONFIGURATION_BYTES: usize = 16 << 20;
 
-/// The most differences that are listed, before any are joined.
+/// The maximum number of differences, before any are joined.
 const MAX_PARTS: usize = 20_000;
 
-/// What begins the name of a revision.
+/// The prefix of paths in a git revision.
 const REVISION: &str = "git:";
 
 /// List what a change of policies decides differently, over all requests.
@@ -109,21 +109,21 @@ enum DiffFormat {
     Sarif,
 }
 
-/// What is compared, and the manifests of the later side.
+/// The policies before and after the change, and the manifests after it.
 struct Sides {
     old: LoadedPolicies,
     new: LoadedPolicies,
     files: ChangedFiles,
 }
 
-/// Whether there is nothing that decides or must hold. Roles alone grant nothing.
+/// Whether there are no policies, invariants or bindings. Roles alone grant nothing.
 fn is_empty(loaded: &LoadedPolicies) -> bool {
     loaded.sets().all(|(_, set)| {
         set.policies().len() == 0 && set.invariants().len() == 0 && set.bindings().next().is_none()
     })
 }
 
-/// What is reported, each by the list of the report that has it.
+/// The rules of the SARIF log, one for each list of the report.
 const RULES: [(&str, &str); 5] = [
     ("gain", "Requests that are allowed, and were not"),
     ("loss", "Requests that were allowed, and are not"),
@@ -138,15 +138,14 @@ const RULES: [(&str, &str); 5] = [
     ),
 ];
 
-/// The manifests after the change.
 pub(crate) struct ChangedFiles {
     pub(crate) documents: Vec<Document>,
-    /// If they are of a revision, the folder that they were written to, and where it is in the
-    /// repository.
+    /// For a git revision: the folder to which it was written, and its path in the repository.
     pub(crate) revision: Option<(PathBuf, PathBuf)>,
 }
 
-/// The log of `report`. What `fails` is an error, other gains are warnings.
+/// The SARIF log of `report`. Differences in lists that `fails` selects are errors, other gains are
+/// warnings.
 pub(crate) fn log(report: &DifferenceReport, files: &ChangedFiles, fails: impl Fn(&str) -> bool) -> Value {
     let places = ObjectPlaces::new(&files.documents);
     let level = |rule: &str| match rule {
@@ -222,7 +221,7 @@ impl Diff {
         })
     }
 
-    /// What the command line compares.
+    /// Loads the two sides that the command line names.
     fn sides(&self) -> Result<Sides, CommandError> {
         let live = PolicyFiles {
             config: self.config.clone(),
@@ -292,7 +291,8 @@ impl Diff {
         ))
     }
 
-    /// Where no cluster is named, whether the others fail, each of which is named that differs.
+    /// Without `--cluster`, compares the other clusters too, prints a note about each that differs,
+    /// and returns whether one fails.
     fn fails_elsewhere(&self, loaded: [&LoadedPolicies; 2], time: &TimeLimit) -> Result<bool, CommandError> {
         if self.cluster.is_some() {
             return Ok(false);
@@ -328,7 +328,7 @@ impl Diff {
                 .any(|(list, is_there)| *is_there && self.fails_by(list))
     }
 
-    /// Whether one difference of this list is one too many.
+    /// Whether a difference in this list fails the command.
     fn fails_by(&self, list: &str) -> bool {
         let is_on = |on: &FailOn| match on {
             FailOn::Gain => list == "gain",
@@ -359,7 +359,7 @@ impl Diff {
         }
         let mut loaded = policies.load_files()?;
         let config = policies.config.as_deref();
-        // What is wrong with them is known by now.
+        // Errors in the files were reported by the loading above.
         let _ = access_requests::count_those_of_files(&mut loaded, config, &policies.manifests);
         if is_config {
             policies.warn_of_unknown_rbac(&loaded);
@@ -376,8 +376,8 @@ impl Diff {
     }
 }
 
-/// Whether a file is a gateway's configuration, and no manifest. One that cannot be read is
-/// refused when it is loaded.
+/// Whether a file is a configuration instead of a manifest. If it cannot be read, the loading of it
+/// reports an error.
 fn is_configuration(path: &Path) -> bool {
     let text = files::read_text(path, MAX_CONFIGURATION_BYTES).unwrap_or_default();
     let first = text.lines().find(|line| line.starts_with("apiVersion:"));

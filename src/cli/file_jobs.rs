@@ -1,4 +1,4 @@
-//! Files that are read by several threads, with a result that does not depend on how many there are.
+//! Reads files with several threads. The result does not depend on the number of threads.
 //!
 //! ```text
 //! file 0, 2, 4, … ──▶ thread ──pieces──▶ ┐
@@ -6,8 +6,8 @@
 //! file 1, 3, 5, … ──▶ thread ──pieces──▶ ┘
 //! ```
 //!
-//! What threads make of files waits until the files before were taken. A piece is bounded by the thread that
-//! makes it, and each thread is at most two pieces ahead.
+//! The pieces of a file are only taken after those of all files before it. A thread bounds the size
+//! of its pieces, and is at most two pieces ahead.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, SyncSender};
@@ -16,11 +16,11 @@ use std::thread;
 
 use super::output::CommandError;
 
-/// The most threads: what they hold at the same time is bounded with their number.
+/// The maximum number of threads, which also bounds the memory that they use together.
 const MAX_JOBS: u16 = 16;
 
-/// What a thread may hold for a part of its file before its turn, in bytes. Of what takes more, one is held at a
-/// time.
+/// The maximum size of a part that a thread may hold before its file's turn, in bytes. Only one
+/// larger part is held at a time.
 const MAX_EARLY_BYTES: usize = 16 << 20;
 
 /// How many files are read at the same time.
@@ -31,15 +31,15 @@ pub(crate) struct FileJobs {
     jobs: Option<u16>,
 }
 
-/// One of several parts of some files.
+/// One of several shares of the files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileShard {
-    /// From 0.
+    /// The index of the share, from 0.
     index: usize,
     pub(crate) count: usize,
 }
 
-/// A file that a thread reads.
+/// A file that a thread works on.
 pub(crate) struct FileJob<'j, P> {
     pub(crate) path: &'j Path,
     number: usize,
@@ -47,13 +47,13 @@ pub(crate) struct FileJob<'j, P> {
     turn: &'j FileTurn,
 }
 
-/// What a thread hands on.
+/// What a thread sends.
 enum Step<P> {
     Piece(P),
     Done(Result<(), CommandError>),
 }
 
-/// Which file's pieces are taken now.
+/// The number of the file whose pieces are taken now.
 #[derive(Debug, Default)]
 struct FileTurn {
     number: Mutex<usize>,
@@ -69,11 +69,12 @@ impl FileJobs {
         wanted.min(usize::from(MAX_JOBS))
     }
 
-    /// Has threads `work` on `files`, and takes the pieces that they send in the order of the files.
+    /// Runs `work` on the `files` in threads, and passes the pieces that they send to `take`, in
+    /// the order of the files.
     ///
     /// # Errors
     ///
-    /// The first of the files, in order, that could not be worked on, or what `take` fails with.
+    /// The error of the first file in order on which `work` failed, or the error of `take`.
     pub(crate) fn run<P: Send>(
         self,
         files: &[PathBuf],
@@ -100,11 +101,11 @@ impl FileJobs {
                         Step::Done(done) => return done,
                     }
                 }
-                // The thread panicked, which the scope hands on.
+                // The thread panicked, and the scope propagates the panic.
                 Ok(())
             });
             let ended = ended.collect();
-            // Nobody waits any more: neither for a turn nor to hand on.
+            // Releases all threads that wait for their turn, or for a piece to be taken.
             turn.begin(usize::MAX);
             drop(threads);
             ended
@@ -135,17 +136,17 @@ fn work_on<'j, P>(
 // === impl FileJob ===
 
 impl<P> FileJob<'_, P> {
-    /// Hands on what was made of a part of the file.
+    /// Sends a piece of the file.
     ///
     /// # Errors
     ///
-    /// A file before this one failed, which is reported instead.
+    /// A previous file failed. The error of that file is reported instead.
     pub(crate) fn send(&self, piece: P) -> Result<(), CommandError> {
         let stopped = |_| CommandError::Usage("a file before this one cannot be read".to_owned());
         self.pieces.send(Step::Piece(piece)).map_err(stopped)
     }
 
-    /// Waits for the turn of this file where its next part takes so many bytes that not every thread may.
+    /// Waits for the turn of this file if its next part, of `bytes` bytes, is large.
     pub(crate) fn make_room(&self, bytes: usize) {
         if bytes > MAX_EARLY_BYTES {
             self.turn.wait_for(self.number);
@@ -184,7 +185,7 @@ impl FileShard {
         }
     }
 
-    /// The files of this part.
+    /// The files of this share.
     pub(crate) fn of(self, files: Vec<PathBuf>) -> Vec<PathBuf> {
         files.into_iter().skip(self.index).step_by(self.count).collect()
     }
@@ -194,7 +195,7 @@ impl FileShard {
 mod tests {
     use super::*;
 
-    /// What is taken of files by so many threads; the file `failing` cannot be read.
+    /// The pieces that `jobs` threads send, if files whose names end with `failing` fail.
     fn taken(jobs: u16, failing: Option<&str>) -> (Vec<String>, Option<String>) {
         let files: Vec<PathBuf> = (0..40).map(|number| format!("{number}").into()).collect();
         let mut taken = Vec::new();
