@@ -1,5 +1,5 @@
-//! The policies of a cluster as they are now, as kubectl would reach it: by themselves, or together
-//! with those of a gateway's files; and as they would be with manifests applied.
+//! The present policies of a cluster, to which the command connects like kubectl: alone, together
+//! with those in a gateway's files, or with manifests applied.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub(crate) struct LiveArguments {
     pub(crate) context: Option<String>,
 }
 
-/// A cluster, and the policies that it has or would have.
+/// A cluster, and the objects that it has or would have.
 pub(crate) struct LiveState<'c> {
     cluster: &'c LiveCluster,
     name: &'c str,
@@ -44,16 +44,15 @@ pub(crate) struct LiveState<'c> {
 // === impl LiveArguments ===
 
 impl LiveArguments {
-    /// Whether a cluster is named on the command line.
     pub(crate) const fn is_named(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
     }
 
-    /// Connects to the cluster named, or to the one that kubectl would.
+    /// Connects to the cluster on the command line, or to that of kubectl's kubeconfig.
     ///
     /// # Errors
     ///
-    /// There is none, or it does not answer.
+    /// There is no such cluster, or it does not respond.
     pub(crate) fn connect(&self) -> Result<LiveCluster, CommandError> {
         LiveCluster::connect(self.kubeconfig.as_deref(), self.context.as_deref()).map_err(CommandError::from)
     }
@@ -62,12 +61,12 @@ impl LiveArguments {
 // === impl LiveState ===
 
 impl<'c> LiveState<'c> {
-    /// What `cluster`, which requests call `name`, has for `purpose`. What is wrong in it is said,
-    /// and counts as absent.
+    /// Reads the objects of `cluster` that `purpose` needs. `name` is the `cluster` of its
+    /// requests. Prints a warning for each invalid object, and ignores it.
     ///
     /// # Errors
     ///
-    /// It cannot be listed.
+    /// The objects cannot be listed.
     pub(crate) fn read(
         cluster: &'c LiveCluster,
         name: &'c str,
@@ -79,11 +78,11 @@ impl<'c> LiveState<'c> {
         Ok(Self::of(cluster, name, cluster.policies(name, purpose)?))
     }
 
-    /// The same, without what a gateway of `config` would not take.
+    /// Like [`Self::read`], but only reads what a gateway with `config` would use.
     ///
     /// # Errors
     ///
-    /// It cannot be listed.
+    /// The objects cannot be listed.
     pub(crate) fn read_as_watched(
         cluster: &'c LiveCluster,
         name: &'c str,
@@ -100,7 +99,7 @@ impl<'c> LiveState<'c> {
         Self { cluster, name, found }
     }
 
-    /// What decides at `now` without a gateway's files.
+    /// Compiles the policies at `now`, without a gateway's files.
     pub(crate) fn policies(&self, now: Time) -> LoadedPolicies {
         let options = Options {
             now: Some(now),
@@ -116,7 +115,7 @@ impl<'c> LiveState<'c> {
         }
     }
 
-    /// What decides together with the files of `config`, merged as `serve` merges them.
+    /// Compiles the policies together with the files of `config`, merged as in `serve`.
     pub(crate) fn policies_with(&self, config: &Config) -> (Option<LoadedPolicies>, Faults) {
         let mut config = config.clone();
         if !config.clusters.iter().any(|entry| entry.name == self.name) {
@@ -136,12 +135,13 @@ impl<'c> LiveState<'c> {
         (loaded, faults)
     }
 
-    /// The same cluster once `documents` are applied: of those that decide who may do what, each in
-    /// place of the object of its name. What says no namespace and has one is in that of the context.
+    /// The state after applying those of `documents` that affect authorization. Each replaces the
+    /// object of its name. Objects without a namespace are put into that of the context, if they
+    /// need one.
     ///
     /// # Errors
     ///
-    /// An object has faults, or is there twice.
+    /// An object is invalid, or occurs twice.
     pub(crate) fn with_applied(&self, documents: Vec<Document>) -> Result<Self, Faults> {
         let mut faults = Faults::new();
         let mut applied: Vec<Arc<ValidatedObject>> = Vec::new();
@@ -177,7 +177,7 @@ impl<'c> LiveState<'c> {
         })
     }
 
-    /// `document` in the namespace of the context, where it needs one and says none.
+    /// Sets the namespace of the context, if `document` needs a namespace and has none.
     fn placed(&self, document: Document) -> Document {
         let identity = ObjectIdentity::of(&document);
         let needs = matches!(identity.kind(), "Role" | "RoleBinding") && identity.namespace().is_empty();
@@ -199,7 +199,8 @@ impl<'c> LiveState<'c> {
     }
 }
 
-/// Whether it is an object that decides who may do what, or a Namespace that these ask about.
+/// Whether this is an object that affects authorization, including Namespaces, which selectors
+/// match.
 fn decides_who_may(document: &Document) -> bool {
     let identity = ObjectIdentity::of(document);
     match (identity.group(), identity.kind()) {
@@ -209,12 +210,12 @@ fn decides_who_may(document: &Document) -> bool {
     }
 }
 
-/// The policies of `cluster`, which requests of the cluster `name` are decided by. What is
-/// wrong in it is said, and counts as absent.
+/// Loads the present policies of `cluster`, as those for requests of the cluster `name`. Prints a
+/// warning for each invalid object, and ignores it.
 ///
 /// # Errors
 ///
-/// They cannot be listed.
+/// The objects cannot be listed.
 pub(crate) fn live_policies(
     cluster: &LiveCluster,
     name: &str,
@@ -224,7 +225,7 @@ pub(crate) fn live_policies(
     Ok(LiveState::read(cluster, name, purpose)?.policies(now))
 }
 
-/// The objects of a cluster as they are now, in place of those that `serve` watches.
+/// The present objects of a cluster, as the source of manifests that in `serve` is a watch.
 struct LiveObjects(Arc<WatchedObjects>);
 
 impl LiveObjects {
@@ -248,11 +249,11 @@ impl ManifestSource for LiveObjects {
     }
 }
 
-/// A Pod of each service account as which one runs.
+/// For each service account, one running Pod that uses it.
 ///
 /// # Errors
 ///
-/// They cannot be listed.
+/// The Pods cannot be listed.
 pub(crate) fn running_pods(cluster: &LiveCluster) -> Result<RunningPods, CommandError> {
     let mut running = RunningPods::new();
     let mut resources = cluster.resources().iter();
@@ -279,7 +280,7 @@ pub(crate) fn running_pods(cluster: &LiveCluster) -> Result<RunningPods, Command
     Ok(running)
 }
 
-/// What `cluster` serves its kinds as.
+/// The resources under which `cluster` serves its kinds.
 pub(crate) fn served_kinds(cluster: &LiveCluster) -> CustomKinds {
     let mut kinds = CustomKinds::default();
     for resource in cluster.resources() {
@@ -294,7 +295,7 @@ pub(crate) fn served_kinds(cluster: &LiveCluster) -> CustomKinds {
     kinds
 }
 
-/// Why expressions are not compiled for the version of the API server, if they are not.
+/// The warning if expressions are not compiled for the version of the API server.
 fn other_version(cluster: &LiveCluster) -> Option<String> {
     let compiled = cluster.cel_version();
     match cluster.minor_version() {

@@ -1,4 +1,4 @@
-//! `portcullis pack`: decision logs and recordings as Parquet files.
+//! `portcullis pack`: converts decision logs and recordings to Parquet files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,26 +42,25 @@ Examples:
   gunzip -c decisions.log.2.gz | portcullis pack - --into packed
   portcullis pack recordings --into packed-recordings";
 
-/// How many broken lines of a file are reported one by one.
+/// How many broken lines of a file are reported individually.
 const MAX_BROKEN_LINES_SHOWN: u64 = 10;
 
-/// What became of the files.
+/// The JSON output.
 #[derive(Debug, Default, Serialize)]
 struct PackReport {
     packed: Vec<PackedSource>,
 }
 
-/// What became of one file.
 #[derive(Debug, Serialize)]
 struct PackedSource {
     file: String,
     /// `decisions` or `recordings`.
     kind: &'static str,
     rows: u64,
-    /// Lines that were left out.
+    /// The number of lines that were left out.
     broken: u64,
     bytes: u64,
-    /// What was written.
+    /// The written files.
     files: Vec<PathBuf>,
 }
 
@@ -175,7 +174,7 @@ impl PackRun<'_> {
         }
     }
 
-    /// Goes on with a recording; several may be put one behind the other.
+    /// Starts a recording, or continues with another one: recordings may be concatenated.
     fn begin_recording(&mut self, number: u64, header: &[u8]) -> Result<(), CommandError> {
         if let Err(error) = RecordingHeader::read(header) {
             return Err(unpacked(self.path, number, &error));
@@ -211,7 +210,7 @@ impl PackRun<'_> {
     }
 }
 
-/// `number` is that of the line; 0 where it is none's fault.
+/// The error for the line `number`, or for the whole file if it is 0.
 fn unpacked(path: &Path, number: u64, why: &dyn std::fmt::Display) -> CommandError {
     let path = path.display();
     CommandError::Usage(match number {

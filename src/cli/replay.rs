@@ -1,11 +1,11 @@
-//! `portcullis replay`: decides recorded reviews again, by other policies.
+//! `portcullis replay`: decides recorded reviews again, with other policies.
 //!
 //! ```text
 //! files ─line─▶ RecordLine ─▶ decided by NEW ──────────────┐
 //!                   └───────▶ recorded, or decided by OLD ─┴─▶ same · change · unknown
 //! ```
 //!
-//! Nobody is called: webhooks and authorizers answer as they are recorded to have answered.
+//! No calls are made: webhooks and authorizers respond as recorded.
 
 mod decide;
 mod report;
@@ -91,23 +91,26 @@ fn expression(text: &str) -> Result<Regex, CommandError> {
     Regex::new(text).map_err(wrong)
 }
 
-/// The most bytes of a line: twice what the gateway queues of reviews that are to be written.
+/// The maximum length of a line, in bytes: twice the size of the gateway's queue of recorded
+/// reviews.
 pub(crate) const MAX_LINE_BYTES: u64 = 128 << 20;
 
-/// What several threads may hold of lines at the same time.
+/// The length of a line that several threads may hold at the same time, in bytes. A thread waits
+/// for its turn before it reads a longer one.
 const LONG_LINE_BYTES: u64 = 4 << 20;
 
-/// How the first line of a recording begins.
+/// The beginning of the first line of a recording.
 pub(crate) const HEADER: &[u8] = b"{\"portcullisRecording\"";
 
-/// What is read at once.
+/// The size of the read buffer, in bytes.
 pub(crate) const BUFFER: usize = 1 << 20;
 
-/// The files that are named, in order; of folders those of recordings, the oldest first.
+/// The files on the command line, in order. Folders are replaced by the recordings in them, oldest
+/// first.
 ///
 /// # Errors
 ///
-/// One cannot be read, or a folder has none.
+/// A folder cannot be read, or has no recordings.
 pub(crate) fn recording_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     let mut files = Vec::new();
     for path in named {
@@ -139,12 +142,12 @@ pub(crate) fn recordings_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// One file that is being read.
+/// A recording that is being read.
 pub(crate) struct RecordingFile {
     pub(crate) path: PathBuf,
-    /// The number of the line that was read last, from 1.
+    /// The number of the last line that was read, from 1.
     pub(crate) line: u64,
-    /// Whether a recording in it ends with a line that is not whole.
+    /// Whether a recording in the file ends with an incomplete line.
     pub(crate) is_cut: bool,
     pub(crate) reader: Box<dyn BufRead>,
     pub(crate) buffer: Vec<u8>,
@@ -191,7 +194,7 @@ impl Replay {
             .map(|weights| weights.into_inner().unwrap_or_else(PoisonError::into_inner));
         let report = ReplayReport::new(all.replayed, cut, allowed.as_ref(), weights.as_ref());
         report.print(self.output.output)?;
-        // There may be more parts than files.
+        // Otherwise there may be more shares than files.
         if report.is_empty() && self.shard.count == 1 {
             let recordings = policy_files::shown(&self.recordings);
             return Err(CommandError::Usage(format!(
@@ -216,13 +219,13 @@ impl Replay {
             &policy_files::shown(&self.manifests),
             policy_files::of_paths(&self.manifests),
         )?;
-        // What is wrong with them is known by now.
+        // Errors in the files were reported by the loading above.
         let _ = access_requests::count_those_of_files(&mut loaded, None, &self.manifests);
         Ok(loaded)
     }
 }
 
-/// What the threads of one run share.
+/// The data that the threads of one run share.
 struct ReplayRun<'r> {
     command: &'r Replay,
     new: &'r LoadedPolicies,
@@ -231,16 +234,16 @@ struct ReplayRun<'r> {
     distinct: DistinctReviews,
 }
 
-/// After how many reviews of a file it is said what became of them.
+/// The number of reviews after which a thread sends a summary.
 const PART_REVIEWS: u64 = 100_000;
 
-/// What became of the reviews of a part of a file.
+/// The results for a part of a file.
 #[derive(Default)]
 struct ReplayedPart {
     replayed: ReplaySummary<Box<ChangeExample>>,
-    /// How many were left out, since anybody could have sent them.
+    /// How many reviews were left out, because any user could have sent them.
     unproven: u64,
-    /// Whether the last line of the file is not whole.
+    /// Whether the last line of the file is incomplete.
     is_cut: bool,
 }
 
@@ -308,8 +311,8 @@ impl ReplayRun<'_> {
         Ok(())
     }
 
-    /// Adds what becomes of a review, which may be known of an equal one. The first change of a group in a part
-    /// is its example, and always decided.
+    /// Adds the result of a review, which may be known from an equal one. The first change of a
+    /// group in a part is always decided, because it is the example of the group.
     fn add(
         &self,
         file: &RecordingFile,
@@ -337,7 +340,7 @@ impl ReplayRun<'_> {
         Ok(())
     }
 
-    /// For when it is decided.
+    /// The time for which the review is decided.
     fn time_of(&self, recorded: &RecordLine<'_>) -> Time {
         self.command.at.unwrap_or(recorded.time)
     }
@@ -398,7 +401,7 @@ fn shown(path: &Path) -> String {
 impl RecordingFile {
     /// # Errors
     ///
-    /// It cannot be read, or is no recording, or one of a later version.
+    /// The file cannot be read, is not a recording, or has a later version.
     fn open(path: &Path, make_room: &dyn Fn(usize)) -> Result<Self, CommandError> {
         let reader: Box<dyn BufRead> = if path == Path::new("-") {
             Box::new(BufReader::with_capacity(BUFFER, io::stdin()))
@@ -414,7 +417,7 @@ impl RecordingFile {
             buffer: Vec::new(),
         };
         file.read(make_room)?;
-        // A process that ended at once has left not even the first line.
+        // A process that ended immediately may not even have written the first line.
         if file.buffer.is_empty() {
             file.is_cut = true;
             return Ok(file);
@@ -423,7 +426,8 @@ impl RecordingFile {
         Ok(file)
     }
 
-    /// A file whose rows are read elsewhere: what is said of a row names it and `line`.
+    /// For rows of a Parquet file that are read elsewhere: error messages contain the path and
+    /// `line`.
     fn of_rows(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
@@ -434,15 +438,15 @@ impl RecordingFile {
         }
     }
 
-    /// Goes to the next line that is whole. Whether there is one. `make_room` is called before a long one takes
-    /// its memory.
+    /// Reads the next complete line, and returns whether there is one. Calls `make_room` before
+    /// allocating memory for a long line.
     ///
     /// # Errors
     ///
-    /// It cannot be read.
+    /// The file cannot be read.
     fn advance(&mut self, make_room: &dyn Fn(usize)) -> Result<bool, CommandError> {
         self.read(make_room)?;
-        // Recordings may be put one behind the other.
+        // Recordings may be concatenated.
         while self.buffer.starts_with(HEADER) {
             self.check_header()?;
             self.read(make_room)?;
@@ -457,11 +461,12 @@ impl RecordingFile {
         Ok(true)
     }
 
-    /// What this line says; none where it is cut off, and another recording begins behind it.
+    /// Parses the line; `None` if it is incomplete and the header of another recording follows on
+    /// it.
     ///
     /// # Errors
     ///
-    /// It is no JSON.
+    /// The line is not JSON.
     pub(crate) fn document(&self) -> Result<Option<Document<'_>>, CommandError> {
         match Document::parse_bytes(&self.buffer) {
             Ok(document) => Ok(Some(document)),
@@ -493,7 +498,7 @@ impl RecordingFile {
         }))
     }
 
-    /// That this line cannot be used.
+    /// The error that this line cannot be used.
     pub(crate) fn unreadable(&self, error: &RecordingError) -> CommandError {
         CommandError::Usage(format!(
             "cannot replay `{}`, line {}: {error}",

@@ -1,8 +1,7 @@
-//! `git:REVISION:PATH`: the files of a revision, exactly as git keeps them.
+//! `git:REVISION:PATH`: the files of a revision, exactly as stored in git.
 //!
-//! Attributes and filters that the revision itself may set (`export-ignore`, `export-subst`,
-//! smudge filters) do not apply, and nothing is read from the work tree: what is compared is what
-//! is in the revision.
+//! Attributes and filters that the revision itself may contain (`export-ignore`, `export-subst`,
+//! smudge filters) do not apply, and the work tree is not read: only the revision is compared.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, Write as _};
@@ -12,24 +11,25 @@ use std::process::{Command, Stdio};
 
 use super::output::CommandError;
 
-/// The most that is written to disk of one revision.
+/// The maximum size of the files of one revision, in bytes.
 const MAX_REVISION_BYTES: u64 = 512 << 20;
-/// The most files that are.
+/// The maximum number of files of one revision.
 const MAX_REVISION_FILES: usize = 100_000;
-/// The most that git may answer: a tree that has the same one many times, and so on, lists without end.
+/// The maximum size of git's output, in bytes. A tree that contains the same tree many times, and
+/// so on, would have an endless list.
 const MAX_LISTED_BYTES: u64 = 64 << 20;
-/// The most of its message about a failure that is shown.
+/// The maximum size of git's error message that is shown, in bytes.
 const MAX_ERROR_BYTES: u64 = 4 << 10;
 
-/// Files of a revision in a folder of their own, which is removed with this.
+/// The files of a revision in a temporary folder, which is removed on drop.
 pub(crate) struct GitRevision {
     path: PathBuf,
-    /// What the folder has, from the top of the repository.
+    /// The path of the folder's content, from the top of the repository.
     tree: PathBuf,
     folder: tempfile::TempDir,
 }
 
-/// What a tree has at a path.
+/// An entry of a git tree.
 struct TreeEntry {
     kind: EntryKind,
     object: String,
@@ -45,12 +45,12 @@ enum EntryKind {
 }
 
 impl GitRevision {
-    /// The files of `written`, which is `REVISION:PATH`, or `REVISION` for the present folder. Of a
-    /// file, those in its folder are there too, since a configuration names others.
+    /// Reads `REVISION:PATH`, or `REVISION` for the working directory. If the path is a file, all
+    /// files of its folder are read too, because a configuration refers to others.
     ///
     /// # Errors
     ///
-    /// The revision has no such path, or what it has cannot be read as a checkout of it would be.
+    /// The revision has no such path, or its content differs from that of a checkout.
     pub(crate) fn read(written: &str) -> Result<Self, CommandError> {
         Self::try_read(written)
             .map_err(|reason| CommandError::Usage(format!("git:{written}: {}", reason.trim())))
@@ -79,19 +79,19 @@ impl GitRevision {
         })
     }
 
-    /// The folder that its files are in, and where this is in the repository.
+    /// The temporary folder, and the path of its content in the repository.
     pub(crate) fn folder(&self) -> (&Path, &Path) {
         (self.folder.path(), &self.tree)
     }
 
-    /// Where the path of the revision is.
+    /// The path in the temporary folder.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Git, with these arguments. What is not in the repository is not fetched: how to fetch it the
-/// configuration of the repository would say, which may name any command.
+/// Makes a command that runs git. Missing objects are not fetched, because the configuration of the
+/// repository determines how to do that, and may name any command.
 fn git_command(arguments: &[&str]) -> Command {
     let mut command = Command::new("git");
     command.arg("--no-replace-objects").args(arguments);
@@ -99,7 +99,7 @@ fn git_command(arguments: &[&str]) -> Command {
     command
 }
 
-/// The output of git, with these arguments.
+/// Runs git and returns its output.
 fn git(arguments: &[&str]) -> Result<String, String> {
     let failed = |error: std::io::Error| format!("git: {error}");
     let mut errors = tempfile::tempfile().map_err(failed)?;
@@ -136,7 +136,7 @@ fn git(arguments: &[&str]) -> Result<String, String> {
     String::from_utf8(answer).map_err(|_| "a name is not UTF-8".to_owned())
 }
 
-/// `path` of the folder `prefix`, from the top of the repository.
+/// `path`, which is relative to the folder `prefix`, from the top of the repository.
 fn within_repository(prefix: &Path, path: &Path) -> Result<PathBuf, String> {
     let mut whole = prefix.to_owned();
     for component in path.components() {
@@ -167,8 +167,8 @@ fn object_at(revision: &str, path: &Path) -> Result<String, String> {
     Ok(object.trim().to_owned())
 }
 
-/// Writes the files of the tree `object` to `folder`. All folders come first and links last, so that
-/// nothing is written through a link, even if a tree has a link and a folder of the same name.
+/// Writes the files of the tree `object` to `folder`. All folders come first and links last, so
+/// that nothing is written through a link, even if a tree has a link and a folder of the same name.
 fn write_tree(object: &str, folder: &Path) -> Result<(), String> {
     let listed = git(&["ls-tree", "-r", "-z", "-l", "--full-tree", object])?;
     let entries: Result<Vec<TreeEntry>, String> = listed.split_terminator('\0').map(entry).collect();
@@ -202,7 +202,7 @@ fn write_tree(object: &str, folder: &Path) -> Result<(), String> {
     links.iter().try_for_each(|link| stays_within(link, folder))
 }
 
-/// One line of `git ls-tree -l`: `MODE TYPE OBJECT SIZE<tab>PATH`.
+/// Parses a line of `git ls-tree -l`: `MODE TYPE OBJECT SIZE<tab>PATH`.
 fn entry(line: &str) -> Result<TreeEntry, String> {
     let unreadable = || format!("git ls-tree: `{line}`");
     let (facts, path) = line.split_once('\t').ok_or_else(unreadable)?;
@@ -235,7 +235,7 @@ fn entry(line: &str) -> Result<TreeEntry, String> {
     })
 }
 
-/// Gives `each` the content of each entry, in order.
+/// Passes the content of each entry to `each`, in order.
 fn each_content(
     entries: &[&TreeEntry],
     folder: &Path,
@@ -277,7 +277,7 @@ fn cat_file(asked: File) -> std::io::Result<std::process::Child> {
     command.stdin(Stdio::from(asked)).stdout(Stdio::piped()).spawn()
 }
 
-/// What a link out of the tree names is of this machine, not of the revision.
+/// Checks that a link does not lead out of the folder, to files that are not part of the revision.
 fn stays_within(link: &TreeEntry, folder: &Path) -> Result<(), String> {
     let folder = folder.canonicalize().map_err(|error| error.to_string())?;
     match folder.join(&link.path).canonicalize() {

@@ -1,5 +1,5 @@
-//! Checks of whole policy sets, in the reports of `check`, `diff` and `test`: Denies and Limits on the person
-//! who asks, parts of AuthorizationPolicies that change no decision, and AuthorizationInvariants.
+//! Checks of whole policy sets, for `check`, `diff` and `test`: Denies and Limits that affect the
+//! current user, parts of AuthorizationPolicies without effect, and AuthorizationInvariants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +16,12 @@ use portcullis_policy::explain::invariants::{CheckedInvariant, checked_invariant
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use portcullis_policy::model::{Deadline, Time, User};
 
-/// The most parts into which the requests of one rule fall.
+/// The maximum number of parts into which the requests of one rule are split.
 const MAX_IDLE_PARTS: usize = 10_000;
 
-/// Warnings of what the policies of `sets`, each that of a cluster, say in vain: of a policy of several
-/// clusters, what is in vain in all of them. None where that takes too long to tell,
-/// and of no Deny twice of which `known` warns already.
+/// Warns about parts of policies without effect. `sets` are those of the clusters; a policy of
+/// several clusters must have no effect in any of them. There are no warnings if finding out takes
+/// too long, and none about places that `known` contains.
 pub(crate) fn idle_faults(
     sets: &[&PolicySet],
     documents: &[Document],
@@ -63,7 +63,7 @@ pub(crate) fn idle_faults(
     faults
 }
 
-/// Which part of a policy it is, whatever makes it idle.
+/// The part of a policy, regardless of why it has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum FieldKey {
     Policy,
@@ -83,7 +83,7 @@ impl FieldKey {
     }
 }
 
-/// Rules count on from resource rules to those of paths.
+/// The path of the part. Indexes of non-resource rules follow those of resource rules.
 fn idle_path(part: &IdlePart, resource_rules: usize) -> FieldPath {
     let spec = FieldPath::root().field("spec");
     match part {
@@ -127,10 +127,11 @@ fn idle_words(part: &IdlePart) -> String {
     }
 }
 
-/// Whom the API server allows everything before it asks anybody.
+/// The group whose users the API server allows everything, without calling an authorizer.
 const MASTERS: &str = "system:masters";
 
-/// Who `text` is, as `USER` or `USER,GROUP…`; with the groups that everybody and service accounts have.
+/// Parses a user as `USER` or `USER,GROUP…`, and adds the groups of all users and of service
+/// accounts.
 pub(crate) fn asker_named(text: &str) -> User<'static> {
     let mut names = text.split(',').map(str::to_owned);
     let name = names.next().unwrap_or_default();
@@ -146,7 +147,7 @@ pub(crate) fn asker_named(text: &str) -> User<'static> {
     asker_user(name, groups)
 }
 
-/// Who has this name and exactly these groups.
+/// The user with this name and exactly these groups.
 pub(crate) fn asker_user(name: String, groups: Vec<String>) -> User<'static> {
     User {
         name: name.into(),
@@ -155,7 +156,8 @@ pub(crate) fn asker_user(name: String, groups: Vec<String>) -> User<'static> {
     }
 }
 
-/// Warns of each policy of `loaded`, which `documents` say, that denies something to `asker`, or limits them.
+/// Warns about each policy of `loaded`, defined in `documents`, that denies or limits requests of
+/// `asker`.
 pub(crate) fn asker_faults(loaded: &LoadedPolicies, documents: &[Document], asker: &User<'_>) -> Faults {
     let mut faults = Faults::new();
     if asker.groups.iter().any(|group| group == MASTERS) {
@@ -178,7 +180,8 @@ pub(crate) fn asker_faults(loaded: &LoadedPolicies, documents: &[Document], aske
     faults
 }
 
-/// Which subject of an enforced Deny or Limit is `asker`, unless the policy leaves `asker` out.
+/// The index of the subject of an enforced Deny or Limit that matches `asker`, unless `asker` is
+/// excluded.
 fn subject_of(policy: &AuthorizationPolicy, asker: &User<'_>) -> Option<usize> {
     let is_asker = |subject| subject_matches(subject, asker);
     let is_enforced = policy.effect.refuses() && policy.mode == Mode::Enforce;
@@ -206,17 +209,16 @@ fn warning(policy: &AuthorizationPolicy, asker: &User<'_>, place: Place) -> Faul
     Fault::warning(place, FaultKind::Suspicious, message)
 }
 
-/// The kind, as manifests spell it.
 const KIND: &str = "AuthorizationInvariant";
 
-/// The most parts into which the requests fall that an invariant forbids.
+/// The maximum number of parts into which the requests that an invariant forbids are split.
 const MAX_INVARIANT_PARTS: usize = 100_000;
 
-/// How the invariants of `set` stand, which decides the requests of `cluster`.
+/// Checks the invariants of `set`, the policies for `cluster`.
 ///
 /// # Errors
 ///
-/// There is no time left.
+/// The time limit is exceeded.
 pub(crate) fn check_invariants(
     set: &PolicySet,
     cluster: &str,
@@ -231,11 +233,12 @@ pub(crate) fn check_invariants(
     checked_invariants(set, cluster, now, limit).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
-/// What is wrong with the invariants of `loaded`, which `documents` say, and how many hold.
+/// Checks the invariants of `loaded`, defined in `documents`. Returns how many hold, and the errors
+/// and warnings about the others.
 ///
 /// # Errors
 ///
-/// There is no time left.
+/// The time limit is exceeded.
 pub(crate) fn invariant_faults(
     loaded: &LoadedPolicies,
     documents: &[Document],
@@ -274,7 +277,7 @@ pub(crate) fn invariant_faults(
     Ok((holding, faults))
 }
 
-/// Whether what is said of `invariant` is an error.
+/// Whether the finding about `invariant` is an error instead of a warning.
 const fn severity(invariant: &CheckedInvariant) -> bool {
     matches!(
         (invariant.enforcement, &invariant.status),

@@ -1,8 +1,8 @@
-//! Decides one recorded review by a set of policies, and equal ones once.
+//! Decides a recorded review with other policies, and equal reviews only once.
 //!
-//! API servers ask the same question over and over, and a recording has each of them. Two records are equal
-//! if all that they say is, but for the time and the revision, and if no policy begins or ends between their
-//! times. AdmissionReviews are never equal: each has a `uid` of its own.
+//! API servers send the same SubjectAccessReviews over and over, and all of them are recorded. Two
+//! records are equal if they only differ in time and revision, and no policy begins or ends between
+//! their times. AdmissionReviews are never equal, because each has its own `uid`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -31,25 +31,25 @@ use portcullis_policy::explain::recorded::{KnownDecision, ReplayDecision, Review
 use portcullis_policy::manifest::ValidationContext;
 use portcullis_policy::model::{CauseKind, Decision, Time};
 
-/// The group of the gateway's own kinds, which are judged as a whole.
+/// The group of the gateway's own kinds, which are validated as a whole.
 const OWN_GROUP: &str = "portcullis.dev";
 
-/// A review, and what decides it.
+/// A review, and the policies that decide it.
 pub(crate) struct ReplayDecider<'a> {
     pub(crate) policies: &'a LoadedPolicies,
     pub(crate) recorded: &'a RecordLine<'a>,
     pub(crate) now: Time,
 }
 
-/// A run that is answered by recorded webhooks.
+/// An evaluation that takes the responses of webhooks from the recording.
 struct AdmissionReplay<'a> {
     recorded: &'a RecordLine<'a>,
     watch: RedactionWatch,
-    /// Which of the recorded answers were given.
+    /// The indexes of the recorded responses that were used.
     given: Vec<usize>,
 }
 
-/// What was decided when `line` was recorded.
+/// The decision that was recorded.
 pub(crate) fn recorded_decision(line: &RecordLine<'_>) -> ReplayDecision {
     let patch = line
         .patch()
@@ -67,7 +67,7 @@ pub(crate) fn recorded_decision(line: &RecordLine<'_>) -> ReplayDecision {
 impl ReplayDecider<'_> {
     /// # Errors
     ///
-    /// What is recorded is no review.
+    /// The recorded data is not a review.
     pub(crate) fn decide(&self) -> Result<ReplayDecision, RecordingError> {
         match self.recorded.endpoint {
             Endpoint::Authorize => self.access(),
@@ -102,9 +102,9 @@ impl ReplayDecider<'_> {
         )))
     }
 
-    /// What is to be said of a decision of an AccessRequest that the policies, which decide `own`, do not have:
-    /// it allows what nothing else decides, and whether it lifts a Deny or Limit is not known. `None` where
-    /// `own` counts.
+    /// The decision if the recorded one was caused by an AccessRequest that `policies` lack: it
+    /// still allows what no policy decides, but whether it lifts a Deny or Limit is unknown. `None`
+    /// if `own`, the decision of `policies`, applies.
     fn by_absent_access_request(
         &self,
         policies: &PolicySet,
@@ -130,7 +130,7 @@ impl ReplayDecider<'_> {
         }
     }
 
-    /// What was considered on the way, in the words of `authorize` and `admit`.
+    /// The steps of the decision, as explained by `authorize` and `admit`.
     pub(crate) fn explain(&self) -> Vec<String> {
         let explained = match self.recorded.endpoint {
             Endpoint::Authorize => self.explain_access(),
@@ -159,7 +159,7 @@ impl ReplayDecider<'_> {
             trace: &trace,
             bindings: policies.unmatched(&review.attributes, self.now).bindings,
         };
-        // The decision itself is reported already.
+        // The decision itself is already reported.
         let words = words.lines();
         let rest = words.as_str().split_once('\n').map(|(_, rest)| rest.to_owned());
         Ok(rest.unwrap_or_default())
@@ -176,7 +176,7 @@ impl ReplayDecider<'_> {
             given: Vec::new(),
         };
         let only = (!name.is_empty()).then_some(name.as_str());
-        // How it ends is known already.
+        // The outcome is already known.
         let _ = replay.run(self, phase, only, &review.request, Some(&steps));
         Ok(StepsInWords(&steps.into_steps()).lines().to_string())
     }
@@ -214,7 +214,7 @@ impl ReplayDecider<'_> {
 // === impl AdmissionReplay ===
 
 impl AdmissionReplay<'_> {
-    /// The outcome, or on what it depends that is not known.
+    /// The outcome, or an error that says on which unknown data it depends.
     fn run(
         mut self,
         deciding: &ReplayDecider<'_>,
@@ -255,7 +255,7 @@ impl AdmissionReplay<'_> {
         }
     }
 
-    /// What the webhook answered to the same question.
+    /// The recorded response of the webhook to the same request.
     fn answer(&mut self, call: &Call) -> Result<WebhookAnswer, String> {
         let asked = object_state(call).within(self.watch.is_any());
         let id = call.webhook.id();
@@ -285,7 +285,7 @@ impl AdmissionReplay<'_> {
         })
     }
 
-    /// Whether a patch leads to something that is redacted.
+    /// Whether a patch affects redacted data.
     fn touches(&self, patch: Node<'_>) -> bool {
         let leads = |operation: Node<'_>, field: &str| {
             let target = operation.get(field).and_then(Node::as_str);
@@ -299,15 +299,15 @@ impl AdmissionReplay<'_> {
     }
 }
 
-// Watches a run for whether it looks at something that was redacted.
+// Finding out whether an evaluation depends on redacted data.
 
-/// How many places are told apart. Of a review with more, all of its objects count as redacted:
-/// each expression is compared with each place.
+/// The maximum number of redacted places that are distinguished, because each expression is
+/// compared with each place. If a review has more, all of its objects count as redacted.
 const MAX_PLACES: usize = 1000;
 
-/// The places of a review that are redacted, and whether one of them counted.
+/// The redacted places of a review, and whether the evaluation depends on one.
 pub(crate) struct RedactionWatch {
-    /// Each as steps from the request on.
+    /// The path of each place, from the request.
     places: Vec<Vec<String>>,
     touched: RefCell<Option<String>>,
 }
@@ -315,10 +315,10 @@ pub(crate) struct RedactionWatch {
 // === impl RedactionWatch ===
 
 impl RedactionWatch {
-    /// For a review of which `redacted` was removed, as JSON Pointers.
+    /// For a review from which the JSON Pointers `redacted` were removed.
     pub(crate) fn new(redacted: &[String]) -> Self {
         let steps = |pointer: &String| {
-            // `/request` or `/spec` comes first.
+            // The first step is `/request` or `/spec`.
             let steps = patch::steps(pointer).unwrap_or_default().into_iter().skip(1);
             steps.map(|step| step.into_owned()).collect()
         };
@@ -335,12 +335,11 @@ impl RedactionWatch {
         }
     }
 
-    /// Whether anything is redacted.
     pub(crate) fn is_any(&self) -> bool {
         !self.places.is_empty()
     }
 
-    /// Says that something redacted would count.
+    /// Notes that the evaluation depends on redacted data.
     pub(crate) fn touch(&self, why: impl FnOnce() -> String) {
         let mut touched = self.touched.borrow_mut();
         if touched.is_none() {
@@ -348,12 +347,12 @@ impl RedactionWatch {
         }
     }
 
-    /// Why it cannot be said what would be decided, if so.
+    /// Why the decision is unknown, if it is.
     pub(crate) fn into_touched(self) -> Option<String> {
         self.touched.into_inner()
     }
 
-    /// Whether what is redacted overlaps with `path` of either object.
+    /// Whether a redacted place overlaps with `path` in the object or old object.
     fn hides(&self, path: &[&str]) -> bool {
         self.places.iter().any(|place| {
             let is_object = matches!(place.first().map(String::as_str), Some("object" | "oldObject"));
@@ -362,8 +361,7 @@ impl RedactionWatch {
         })
     }
 
-    /// Whether a pointer into the object leads to something redacted, into it or to what is
-    /// around it.
+    /// Whether the JSON Pointer `target` into the object overlaps with a redacted place.
     pub(crate) fn overlaps(&self, target: &str) -> bool {
         let Some(steps) = patch::steps(target) else {
             return true;
@@ -378,7 +376,7 @@ impl RedactionWatch {
         }
     }
 
-    /// Labels decide whether something applies.
+    /// Notes if labels determine whether something applies, and are redacted.
     fn selects(&self, finding: &MatchFinding<'_>, what: impl Fn() -> String) {
         let is_by_labels = match finding {
             MatchFinding::Applies { .. } | MatchFinding::Fails(_) => true,
@@ -393,7 +391,7 @@ impl RedactionWatch {
 impl Recorder for RedactionWatch {
     fn record(&self, step: TraceStep<'_>) {
         match step {
-            // Its rules and objectConditions decide, and no labels of the object.
+            // Its rules and `objectConditions` decide, not labels of the object.
             TraceStep::Policy {
                 kind: CauseKind::AuthorizationPolicy,
                 ..
@@ -409,14 +407,14 @@ impl Recorder for RedactionWatch {
             TraceStep::Expression {
                 part, program, text, ..
             } => match part {
-                // These decide nothing.
+                // These do not affect the decision.
                 PolicyExpression::Message(_) | PolicyExpression::Annotation(_) => {}
                 PolicyExpression::Condition(_)
                 | PolicyExpression::ObjectCondition(_)
                 | PolicyExpression::Validation(_) => {
                     self.look(program, || format!("`{text}`"));
                 }
-                // What it makes of the object is typed and compared as a whole.
+                // The result is typed and compared as a whole.
                 PolicyExpression::Mutation(_) => {
                     self.touch(|| "a mutation changes an object of which something is redacted".to_owned());
                 }
@@ -445,41 +443,42 @@ impl Recorder for RedactionWatch {
     }
 }
 
-// What became of each distinct review.
+// The results of distinct reviews.
 
-/// What may be kept, of all threads together. What is beyond it is decided each time.
+/// The memory for results, of all threads together, in bytes. Reviews beyond it are always decided.
 const MAX_BYTES: usize = 96 << 20;
 
-/// What an entry takes, besides the texts of a change.
+/// The size of an entry without its strings, in bytes.
 const ENTRY_BYTES: usize = 64;
 
-/// Into how many parts the reviews are divided: threads seldom wait for each other.
+/// The number of hash maps among which reviews are distributed, so that threads seldom wait for a
+/// lock.
 const PARTS: usize = 64;
 
-/// Two hashes by keys that nobody knows beforehand: a review cannot be made that has those of another.
+/// Two hashes with random keys, so that no review can be crafted with the hashes of another.
 type ReviewKey = [u64; 2];
 
-/// What became of an equal review.
+/// The result of an equal review.
 #[derive(Debug, Clone)]
 enum KnownOutcome {
     Same,
     Other(Arc<ReviewComparison<()>>),
 }
 
-/// The reviews that were decided.
+/// The results of decided reviews.
 #[derive(Debug)]
 pub(crate) struct DistinctReviews {
     hashers: [RandomState; 2],
     known: Vec<Mutex<HashMap<ReviewKey, KnownOutcome>>>,
     left: AtomicUsize,
-    /// When another decision may begin, ascending; `None`: at any time.
+    /// The times at which decisions may change, ascending; `None`: at any time.
     boundaries: Option<Vec<Time>>,
 }
 
 // === impl DistinctReviews ===
 
 impl DistinctReviews {
-    /// None yet, of those that all of `policies` decide.
+    /// Without results, for reviews that all of `policies` decide.
     pub(crate) fn of(policies: [Option<&LoadedPolicies>; 2]) -> Self {
         let sets = policies.into_iter().flatten().flat_map(LoadedPolicies::sets);
         let boundaries: Option<Vec<Vec<Time>>> = sets.map(|(_, set)| set.time_boundaries()).collect();
@@ -498,7 +497,8 @@ impl DistinctReviews {
         }
     }
 
-    /// What equal reviews share that are decided for `now`; `None` of a review that has no equal.
+    /// The key that equal reviews share if decided for `now`; `None` if a review cannot have an
+    /// equal one.
     pub(crate) fn key(&self, recorded: &RecordLine<'_>, now: Time) -> Option<ReviewKey> {
         if recorded.endpoint != Endpoint::Authorize {
             return None;
@@ -517,7 +517,7 @@ impl DistinctReviews {
         Some(key)
     }
 
-    /// What became of an equal review, if one was decided.
+    /// The result of an equal review, if one was decided.
     pub(crate) fn known(&self, key: ReviewKey) -> Option<Arc<ReviewComparison<()>>> {
         let part = self.part(key)?;
         let known = part.lock().unwrap_or_else(PoisonError::into_inner);
@@ -527,7 +527,7 @@ impl DistinctReviews {
         })
     }
 
-    /// Keeps what became of a review, where there is room for it.
+    /// Keeps the result of a review, if there is room.
     pub(crate) fn keep(&self, key: ReviewKey, outcome: ReviewComparison<()>) {
         let texts = match &outcome {
             ReviewComparison::Same => 0,

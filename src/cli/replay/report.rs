@@ -1,4 +1,4 @@
-//! The result of a replay: what changes, with an example of each change; text, JSON or JUnit.
+//! The result of a replay: the changes, each group with an example, as text, JSON or JUnit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -34,57 +34,57 @@ pub(crate) enum ReplayFormat {
     Junit,
 }
 
-/// What is reported.
+/// The JSON output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ReplayReport {
-    /// Reviews that were decided.
+    /// The number of reviews that were decided.
     decided: u64,
-    /// Reviews whose decision depends on what is not known.
+    /// The number of reviews whose decision depends on unknown data.
     unknown: u64,
     changes: Vec<ChangeReport>,
-    /// Why, and how many for each reason.
+    /// The reasons for unknown decisions, with their numbers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unknown_because: Vec<UnknownReason>,
-    /// Files whose last line was not whole, and not read.
+    /// The files whose last line is incomplete, and was not read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     cut: Vec<String>,
 }
 
-/// Changes of one cause.
+/// A group of changes with the same cause.
 #[derive(Debug, Serialize)]
 struct ChangeReport {
     #[serde(flatten)]
     group: ChangeGroup,
     count: u64,
-    /// How often that was asked, where it is weighed.
+    /// How often such requests were made, with `--weigh`.
     #[serde(skip_serializing_if = "Option::is_none")]
     asked: Option<AskedBefore>,
-    /// Whether `--allow-changes` allows them.
+    /// Whether `--allow-changes` matches the group.
     allowed: bool,
     example: Option<Box<ChangeExample>>,
 }
 
-/// Usage, and which questions of it change.
+/// Usage, and the requests of each group of changes.
 #[derive(Debug)]
 pub(crate) struct ChangeWeights {
     usage: UsageWeights,
     by_group: BTreeMap<ChangeGroup, GroupQuestions>,
 }
 
-/// The different questions of one group of changes.
+/// The distinct requests of a group of changes.
 #[derive(Debug, Default)]
 struct GroupQuestions {
     seen: BTreeSet<String>,
     weight: Option<UsageWeight>,
 }
 
-/// How often what changes was asked, as usage counts it.
+/// How often the requests of a group were made, according to usage.
 #[derive(Debug, Serialize)]
 pub(crate) struct AskedBefore {
-    /// How often, whatever was answered.
+    /// The number of requests, regardless of their decision.
     pub(crate) count: u64,
-    /// How many different questions of the recording that is.
+    /// The number of distinct requests in the recording.
     questions: usize,
     #[serde(skip_serializing_if = "String::is_empty")]
     first: String,
@@ -95,7 +95,7 @@ pub(crate) struct AskedBefore {
 // === impl ReplayReport ===
 
 impl ReplayReport {
-    /// `cut` names the files whose last line is not whole.
+    /// The report of `replayed`. `cut` are the files whose last line is incomplete.
     pub(crate) fn new(
         replayed: ReplaySummary<Box<ChangeExample>>,
         cut: Vec<String>,
@@ -130,7 +130,7 @@ impl ReplayReport {
         }
     }
 
-    /// Whether something changes that may not.
+    /// Whether there is a change that is not allowed.
     pub(crate) fn is_failure(&self) -> bool {
         self.changes.iter().any(|change| !change.allowed)
     }
@@ -148,7 +148,8 @@ impl ReplayReport {
         }
     }
 
-    /// A case for each group of changes, and one for all that is as before.
+    /// The report as JUnit XML: one test case for each group of changes, and one for all unchanged
+    /// decisions.
     fn junit(&self) -> String {
         let failed = self.changes.iter().filter(|change| !change.allowed).count();
         let counts = format!(
@@ -182,13 +183,12 @@ impl ReplayReport {
         self.decided.saturating_sub(self.changed())
     }
 
-    /// How many are decided otherwise.
+    /// The number of reviews that are decided differently.
     fn changed(&self) -> u64 {
         let changes = self.changes.iter().filter(|change| !change.group.is_lost());
         changes.map(|change| change.count).sum()
     }
 
-    /// Whether no review was decided.
     pub(crate) const fn is_empty(&self) -> bool {
         self.decided == 0
     }
@@ -279,17 +279,17 @@ pub(crate) struct ChangeExample {
     pub(crate) cluster: String,
     pub(crate) user: String,
     pub(crate) groups: Vec<String>,
-    /// What was asked, in words.
+    /// A description of the request.
     pub(crate) request: String,
-    /// The reason for the decision before.
+    /// The reason for the former decision.
     pub(crate) before: String,
-    /// The reason for the decision now.
+    /// The reason for the new decision.
     pub(crate) now: String,
-    /// What was considered for the decision now, in lines.
+    /// The steps of the new decision.
     pub(crate) considered: Vec<String>,
 }
 
-/// What became of the review `recorded` in this line of a file.
+/// Compares the decisions of a recorded review. `place` is its file and line.
 pub(crate) fn compared(
     place: (&Path, u64),
     recorded: &RecordLine<'_>,
@@ -329,7 +329,7 @@ pub(crate) fn compared(
     ReviewComparison::Changed(group, Box::new(example))
 }
 
-/// Whether both make the same of the object.
+/// Whether both patches have the same result.
 fn is_same_patch(recorded: &RecordLine<'_>, before: Option<&str>, now: Option<&str>) -> Result<bool, String> {
     let (Some(before), Some(now)) = (before, now) else {
         return Err("something of the recorded patch is redacted".to_owned());
@@ -375,7 +375,7 @@ impl ChangeExample {
     }
 }
 
-/// Who asked, and for what.
+/// The user, and a description of the request.
 fn asked(recorded: &RecordLine<'_>) -> Option<(User<'static>, String)> {
     let text = recorded.review.raw();
     if recorded.endpoint == Endpoint::Authorize {
@@ -412,7 +412,7 @@ fn asked(recorded: &RecordLine<'_>) -> Option<(User<'static>, String)> {
 // === impl ChangeWeights ===
 
 impl ChangeWeights {
-    /// Reads usage; `None` where no folder is named.
+    /// Reads usage; `None` if no folder is named.
     pub(crate) fn read(folders: &[PathBuf]) -> Result<Option<Self>, CommandError> {
         if folders.is_empty() {
             return Ok(None);
@@ -423,7 +423,7 @@ impl ChangeWeights {
         }))
     }
 
-    /// Adds the review `recorded`, if its decision changes. Each question counts once.
+    /// Adds a review whose decision changes. Each distinct request counts once.
     pub(crate) fn add<E>(&mut self, recorded: &RecordLine<'_>, compared: &ReviewComparison<E>) {
         let (ReviewComparison::Changed(group, _) | ReviewComparison::Lost(group, _, _)) = compared else {
             return;
@@ -441,7 +441,7 @@ impl ChangeWeights {
         }
     }
 
-    /// How often what `group` has was asked.
+    /// How often the requests of `group` were made.
     pub(crate) fn of(&self, group: &ChangeGroup) -> AskedBefore {
         let questions = self.by_group.get(group);
         let weight = questions.and_then(|questions| questions.weight.clone());
@@ -472,7 +472,7 @@ impl AskedBefore {
     }
 }
 
-/// What the recorded review asks, as rows of usage have it.
+/// The request of the review, in the form that usage has.
 fn question_of(recorded: &RecordLine<'_>) -> Option<String> {
     let names = ["cluster", "caller"].map(|name| recorded.text(name));
     let (cluster, text) = (names.each_ref().map(String::as_str), recorded.review.raw());
