@@ -1,14 +1,14 @@
 //! Manifests watched from API servers.
 //!
 //! ```text
-//!  API server ── watch, one a kind ──▶ Store ── valid objects ──▶ reload: Snapshot
-//!                                      ▲   │
-//!           the set as last saved ─────┘   └──▶ saved, once complete and when changed
+//!  API server ── watch, one per kind ──▶ Store ── valid objects ──▶ reload: Snapshot
+//!                                        ▲   │
+//!                    cache file ─────────┘   └──▶ saved, once complete and when changed
 //! ```
 //!
-//! A gateway starts with the saved objects and does not wait for an API server, since the
-//! API server may be waiting for it. Deleted objects are removed; while an API server is
-//! unreachable, the objects known so far stay in force. The crate kube is used only here.
+//! A gateway starts with the saved objects and does not wait for an API server, since the API
+//! server may be waiting for it. Deleted objects are removed; while an API server is unreachable,
+//! the objects known so far stay in force. Only this module uses the kube crate.
 
 mod bounded;
 mod client;
@@ -60,36 +60,37 @@ use portcullis_policy::field::{Fault, FaultKind, Faults};
 use reporter::{Reporter, Signal};
 use store::Store;
 
-/// The threads that read what API servers send. Where expressions are compiled for a cluster,
-/// another thread takes over ([`compile_turn`]).
+/// The number of threads that read responses of API servers. While expressions are compiled for a
+/// cluster, another thread takes over (`reach::CompileTurn`).
 const WORKERS: usize = 2;
 
-/// How long after a cluster was first followed its requests wait until something is known of it.
+/// How long requests wait until something is known about a cluster that was added.
 const MAX_AWAITED: Duration = Duration::from_secs(30);
 
-/// How long the start, or a reload that adds clusters or changes the version of CEL, waits until the
-/// objects of clusters are compiled. Another reload follows once they are.
+/// How long the start, or a reload that adds clusters or changes the version of CEL, waits until
+/// the objects of clusters are compiled. If it takes longer, another reload follows.
 const MAX_COMPILING: Duration = Duration::from_secs(5);
 
 /// The API servers of a configuration.
 ///
-/// Until [`start`](ManifestSource::start) it has what was saved.
+/// Until [`start`](ManifestSource::start), only the saved objects are known.
 #[derive(Default)]
 pub struct Clusters {
     signal: Arc<Signal>,
     runtime: OnceLock<Runtime>,
     known: Mutex<FollowedClusters>,
-    /// Of which of them an administrator says that what is absent at the start is gone.
+    /// The clusters for which an administrator confirms that objects missing at the start were
+    /// deleted.
     absence_accepted: BTreeSet<String>,
 }
 
 #[derive(Default)]
 struct FollowedClusters {
-    /// What their objects say.
+    /// The contents of the objects of all clusters.
     contents: Arc<SharedContents>,
-    /// What these may take.
+    /// The memory for these objects.
     memory: WatchedMemory,
-    /// What was followed last.
+    /// The configuration that was followed last.
     config: Option<Arc<Config>>,
     clusters: BTreeMap<String, FollowedCluster>,
 }
@@ -97,18 +98,18 @@ struct FollowedClusters {
 struct FollowedCluster {
     store: Arc<Store>,
     reporter: Reporter,
-    /// How its requests wait as long as nothing is known of it.
+    /// How requests are handled while nothing is known about the cluster.
     unsynced: UnsyncedCluster,
-    /// Closed once what was saved of it is restored.
+    /// Closed when the saved objects are restored.
     restoring: Receiver<()>,
-    /// Whether something was known of it when what holds was asked for last.
+    /// Whether something was known when the objects were last queried.
     was_known: bool,
     followed: Option<WatchTask>,
     /// The admission set whose parameters are followed.
     parameters_of: Weak<AdmissionSet>,
 }
 
-/// What a running task was started with.
+/// The settings of a running task.
 struct WatchTask {
     entry: ClusterEntry,
     fetches_token_keys: bool,
@@ -120,13 +121,14 @@ struct WatchTask {
 // === impl Clusters ===
 
 impl Clusters {
-    /// Nothing is known yet.
+    /// No cluster is known yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, where what is absent in these clusters at the start is gone.
+    /// Like [`new`](Self::new), but objects that are missing in these clusters at the start count
+    /// as deleted.
     #[must_use]
     pub fn accepting_absence(clusters: BTreeSet<String>) -> Self {
         let mut new = Self::default();
@@ -134,7 +136,7 @@ impl Clusters {
         new
     }
 
-    /// Adds the clusters that are new in `config`. What is to be restored of them.
+    /// Adds the clusters that are new in `config`. Returns the saved sets to restore.
     fn add_new(&self, config: &Config) -> Vec<Restoration> {
         let mut known = self.known();
         let FollowedClusters {
@@ -171,7 +173,7 @@ impl Clusters {
         restorations
     }
 
-    /// What is to be compiled again for the version of CEL of `config`.
+    /// Jobs that compile expressions again for the version of CEL of `config`.
     fn outdated(&self, config: &Config) -> Vec<ClusterJob> {
         let (known, version) = (self.known(), config.admission.cel_version);
         let outdated = known
@@ -315,7 +317,8 @@ impl Drop for Clusters {
 // === impl FollowedCluster ===
 
 impl FollowedCluster {
-    /// Nothing is known of it yet. Who restores what was saved holds the sender until that is done.
+    /// A cluster about which nothing is known yet. The returned sender must be dropped when the
+    /// saved objects are restored.
     fn new(
         entry: &ClusterEntry,
         cel_version: Version,
@@ -341,12 +344,12 @@ impl FollowedCluster {
         (new, sender)
     }
 
-    /// Whether something is known of it that was not when it was asked for.
+    /// Whether something is known that was unknown when the objects were last queried.
     fn has_more(&self) -> bool {
         !self.was_known && !self.store.is_unsynced()
     }
 
-    /// What holds now.
+    /// The objects in force.
     fn watched(&mut self, entry: &ClusterEntry) -> Arc<WatchedObjects> {
         self.was_known = !self.store.is_unsynced();
         let watched = self
@@ -361,8 +364,8 @@ impl FollowedCluster {
         })
     }
 
-    /// Follows what `entry` says, again where that is not what is followed; with the keys of the API server's
-    /// tokens where these are wanted.
+    /// Follows the cluster of `entry`, and starts again if its settings differ from those being
+    /// followed. Fetches the keys of the API server's tokens if `fetches_token_keys`.
     fn follow(
         &mut self,
         (entry, fetches_token_keys): (&ClusterEntry, bool),
@@ -403,11 +406,11 @@ impl FollowedCluster {
         let (wanted, receiver) = channel(wanted);
         let mut restoring = self.restoring.clone();
         let task = async move {
-            // What is older than what the API server says comes first.
+            // Saved objects are older than those of the API server, so they come first.
             while restoring.changed().await.is_ok() {}
             following.run(receiver).await;
         };
-        // What was followed before ends first.
+        // Ends the previous task first.
         self.followed = None;
         self.followed = Some(WatchTask {
             entry: entry.clone(),
@@ -418,7 +421,7 @@ impl FollowedCluster {
         });
     }
 
-    /// The kinds of parameters that policies take are these.
+    /// Sets the kinds of parameters that policies use.
     fn want(&self, kinds: BTreeSet<WatchedKind>) {
         let Some(followed) = &self.followed else { return };
         followed.wanted.send_if_modified(|wanted| {
@@ -448,24 +451,26 @@ impl Drop for WatchTask {
     }
 }
 
-/// How to reach the API server of `entry`, the files that say so, and what is wrong with them.
+/// How to connect to the API server of `entry`, the files that were read for this, and their
+/// faults.
 fn context_of(entry: &ClusterEntry) -> (Option<Context>, Vec<PathBuf>, Faults) {
     let (mut context, files, found) = of_context(&entry.scope, &entry.kubeconfig);
     let missing = missing_credentials(entry);
-    // One fault says that the file is not there, and what writes it.
+    // Replaces the other faults: it says that the file is missing, and which command writes it.
     let faults = if missing.is_empty() { found } else { missing };
     let user = context.as_mut().and_then(|context| context.user.as_mut());
     if let Some(bearer) = user.and_then(|user| user.bearer.as_mut())
         && entry.is_tenants()
     {
-        // Who reads the file later does not ask where a link leads. A change of it is a reload.
+        // Reading the file later would follow links out of the tenant's folder. A change of the
+        // file causes a reload.
         bearer.file = None;
     }
     (context, files, faults)
 }
 
-/// The command that writes the kubeconfig of `entry`, where it is that of a set-up of `init --watch` and
-/// is not there yet.
+/// Names the command that writes the kubeconfig of `entry`, if it belongs to a set-up of `init
+/// --watch` and is missing.
 fn missing_credentials(entry: &ClusterEntry) -> Faults {
     let mut faults = Faults::new();
     let set_up = entry.kubeconfig.ancestors().nth(2);
@@ -497,7 +502,7 @@ fn log_excess(parameters: &WatchedParameters, reporter: &Reporter) {
     }
 }
 
-/// What all watched objects may take together.
+/// The maximum number of bytes of memory for all watched objects.
 fn watched_bytes(config: &Config) -> usize {
     let half = || memory_of_process().unwrap_or(LEAST_MEMORY) / 2;
     config.limits.watched_bytes.unwrap_or_else(half)

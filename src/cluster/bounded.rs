@@ -1,5 +1,5 @@
-//! Limits for an API server: the silence of its responses, what comes besides their bodies, and how often it
-//! may end a watch. The size of bodies is bounded by who reads them.
+//! Limits for an API server: how long its responses may be silent, how much memory they take
+//! besides their bodies, and how often it may end a watch. The reader of a body bounds its size.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -18,27 +18,27 @@ use tower_service::Service;
 
 use crate::webhooks::client::{ClientAuthorization, ReadAllowance};
 
-/// How long an answer may be silent, before it begins and within it: over HTTP/2 a connection is
-/// alive, by its pings, while one of its answers is not.
+/// How long a response may be silent, before it begins and within it. Over HTTP/2, pings show that
+/// the connection is alive, but not each response.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// How much longer a watch may be silent than it is asked for.
+/// How much longer a watch may be silent than the timeout that it requests.
 pub(crate) const WATCH_TIMEOUT_SLACK: Duration = Duration::from_secs(15);
 
-/// How long a watch is asked for. Over HTTP/1.1 a connection that died silently is noticed no
-/// earlier than its watch ends; over HTTP/2 its pings tell.
+/// The timeouts that watches request, over HTTP/1.1 and HTTP/2. Over HTTP/1.1 a connection that
+/// died silently is noticed only when its watch should have ended; over HTTP/2 pings detect this.
 const WATCH_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(240));
 
-/// How far apart the watches of one kind begin: an API server that ends them at once is not
-/// asked without pause.
+/// The minimum time between the beginnings of two watches of a kind, for an API server that ends
+/// watches at once.
 const MIN_WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the head of an answer takes on its connection.
+/// The assumed size of the head of a response, in bytes.
 const HEAD_BYTES: usize = 4 << 10;
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Passes requests on, with the token of a file, watches not too often, and bounds what is answered.
+/// Sends requests with the token of a file, limits how often watches begin, and bounds responses.
 #[derive(Debug, Clone)]
 pub(crate) struct BoundedService<S> {
     inner: S,
@@ -48,38 +48,38 @@ pub(crate) struct BoundedService<S> {
     watches: Arc<WatchPace>,
 }
 
-/// When the last watch of each path was to begin.
+/// When the last watch of each path began, or will begin.
 #[derive(Debug, Default)]
 struct WatchPace(Mutex<HashMap<String, Instant>>);
 
-/// Whether an API server speaks HTTP/2, once it has answered.
+/// Whether an API server speaks HTTP/2. Known after its first response.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SpokenProtocol(Arc<AtomicBool>);
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
 pub(crate) struct BoundedBody<B> {
     body: B,
     silence: IdleTimeout,
-    /// Of its connection, where that has one.
+    /// The read allowance of its connection, if that has one.
     allowance: Option<Arc<ReadAllowance>>,
 }
 
-/// Ends an answer that stays silent.
+/// Ends a response that stays silent.
 #[derive(Debug)]
 struct IdleTimeout {
     most: Duration,
-    /// Begun by the first that waits.
+    /// Started by the first poll that finds nothing.
     end: Option<Pin<Box<Sleep>>>,
 }
 
-/// Why an answer is not read to its end.
+/// Why the body of a response cannot be read to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError<E> {
-    /// Nothing comes.
+    /// No data arrives.
     #[error("the API server's answer does not go on: nothing came for {0:?}")]
     Silent(Duration),
-    /// The connection broke.
+    /// The connection failed.
     #[error(transparent)]
     Body(#[from] E),
 }
@@ -97,7 +97,7 @@ impl<S> BoundedService<S> {
         }
     }
 
-    /// Which protocol the API server speaks, once it has answered.
+    /// The protocol of the API server, which is known after its first response.
     pub(crate) fn protocol(&self) -> SpokenProtocol {
         self.protocol.clone()
     }
@@ -126,7 +126,7 @@ where
         } else {
             Duration::ZERO
         };
-        // The one that is ready, and another in its place.
+        // Calls the service that is ready, and keeps a clone for the next call.
         let next = self.inner.clone();
         let mut ready = std::mem::replace(&mut self.inner, next);
         let (most, protocol) = (self.silence, self.protocol.clone());
@@ -177,7 +177,7 @@ impl SpokenProtocol {
         self.0.store(version == Version::HTTP_2, Ordering::Relaxed);
     }
 
-    /// How long to watch before the watch begins again.
+    /// The timeout that watches request.
     pub(crate) fn watch(&self) -> Duration {
         let (of_http1, of_http2) = WATCH_TIMEOUTS;
         if self.0.load(Ordering::Relaxed) {
@@ -191,7 +191,7 @@ impl SpokenProtocol {
 // === impl WatchPace ===
 
 impl WatchPace {
-    /// When a watch at `path` may begin that is asked for `now`.
+    /// When a watch of `path` may begin that is requested at `now`.
     fn next(&self, path: &str, now: Instant) -> Instant {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let next = last
@@ -227,7 +227,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for BoundedBody<B> {
 // === impl IdleTimeout ===
 
 impl IdleTimeout {
-    /// Ready when it has lasted for too long.
+    /// Ready when the silence has lasted too long.
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let most = self.most;
         let end = self.end.get_or_insert_with(|| Box::pin(sleep(most)));
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_does_not_go_on_ends() {
-        /// One frame, and then nothing.
+        /// A body with one frame, which then never ends.
         struct StuckBody(Option<Bytes>);
 
         impl Body for StuckBody {
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_watch_waits_until_it_may_begin_and_nothing_else_does() {
-        /// Counts the requests, and answers none.
+        /// Counts the requests, and responds to none.
         #[derive(Clone, Default)]
         struct Counting(Arc<AtomicUsize>);
 
@@ -320,7 +320,7 @@ mod tests {
             .unwrap();
         let _entered = runtime.enter();
         let mut bounded = BoundedService::new(Counting::default(), ClientAuthorization::None);
-        // Another watch is to begin in an hour.
+        // The next watch of this path begins in an hour.
         let an_hour = Duration::from_secs(3_600);
         bounded.watches.next("/roles", Instant::now() + an_hour);
         let mut asks = |uri: &str| {
@@ -350,7 +350,7 @@ mod tests {
             [Version::HTTP_11, Version::HTTP_2, Version::HTTP_11].map(&mut watch),
             [60, 240, 60]
         );
-        // Whatever is the case, a silent connection of HTTP/1.1 outlives its watch.
+        // In any case, a silent HTTP/1.1 connection outlives its watch.
         assert!(WATCH_TIMEOUTS.0 + WATCH_TIMEOUT_SLACK <= IDLE_TIMEOUT);
     }
 

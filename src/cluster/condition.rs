@@ -1,7 +1,7 @@
-//! The condition `InForce` in the status of AuthorizationPolicies and AdmissionExceptions.
+//! The condition `InForce` in the status of Portcullis' own kinds.
 //!
-//! It tells people. Nothing is decided by it, and what stands in a status is read
-//! for one thing alone: not to write again what is there already.
+//! It only informs users: no decision depends on it. A status is read for the sole purpose of not
+//! writing the same condition again.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -11,21 +11,21 @@ use portcullis_policy::model::cut;
 /// `type` of the condition.
 const TYPE: &str = "InForce";
 
-/// The longest message, in bytes; the API server takes 32768.
+/// The maximum length of a message in bytes; the API server accepts 32768.
 const MESSAGE_BYTES: usize = 4096;
 
-/// Whether an object decides requests, and why (not).
+/// Whether an object is in force, and why or why not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct InForceCondition {
     pub(crate) is_true: bool,
     /// In CamelCase.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
-    /// Of the version that it is about.
+    /// The generation of the version that it is about.
     pub(crate) generation: i64,
 }
 
-/// The condition as it stands in a status.
+/// The condition in a status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NotedCondition {
     status: String,
@@ -36,7 +36,7 @@ pub(crate) struct NotedCondition {
     since: String,
 }
 
-/// A status as an API server has it.
+/// A status as received from an API server.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WrittenStatus {
     #[serde(default)]
@@ -58,7 +58,7 @@ struct WrittenCondition {
 // === impl InForceCondition ===
 
 impl InForceCondition {
-    /// One with a message that is cut where it is too long.
+    /// A condition with this message, cut if it is too long.
     pub(crate) fn new(is_true: bool, reason: &'static str, message: String, generation: i64) -> Self {
         Self {
             is_true,
@@ -72,7 +72,7 @@ impl InForceCondition {
         if self.is_true { "True" } else { "False" }
     }
 
-    /// Whether this is what is `noted`, but for the time.
+    /// Whether `noted` is the same condition, apart from its time.
     pub(crate) fn is_noted(&self, noted: Option<&NotedCondition>) -> bool {
         noted.is_some_and(|noted| {
             noted.status == self.status()
@@ -82,8 +82,8 @@ impl InForceCondition {
         })
     }
 
-    /// As it is written at `now` (RFC 3339) where `noted` is what stands there. The time
-    /// is that of the last change of the status alone, as for any condition.
+    /// The condition as it is written at `now` (RFC 3339) in place of `noted`. As for any
+    /// condition, the time is that of the last change of `status`.
     pub(crate) fn to_json(&self, noted: Option<&NotedCondition>, now: String) -> Value {
         let before = noted.filter(|noted| noted.status == self.status() && !noted.since.is_empty());
         json!({
@@ -100,7 +100,7 @@ impl InForceCondition {
 // === impl NotedCondition ===
 
 impl NotedCondition {
-    /// That of a status, if it has one.
+    /// The condition in a status, if there is one.
     pub(crate) fn of(status: WrittenStatus) -> Option<Self> {
         let mut conditions = status.conditions.into_iter();
         let condition = conditions.find(|condition| condition.sort == TYPE)?;

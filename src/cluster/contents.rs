@@ -1,7 +1,8 @@
-//! What objects say, once for all clusters that have the same.
+//! The contents of objects, each once for all clusters that share it.
 //!
-//! Clusters of one fleet have much in common: the roles and bindings that every API server creates,
-//! and those that one repository gives to all. Each is kept once, and is read and checked once.
+//! The clusters of a fleet have much in common: the roles and bindings that every API server
+//! creates, and those that one repository deploys to all clusters. Each is decoded, validated and
+//! kept once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,7 +16,7 @@ use crate::state::WatchedText;
 use portcullis_cel::Version;
 use portcullis_policy::manifest::ValidatedObject;
 
-/// An object without fault, as one cluster has it.
+/// A valid object of one cluster.
 #[derive(Debug)]
 pub(crate) struct ValidObject {
     pub(crate) content: Arc<GoodContent>,
@@ -23,35 +24,33 @@ pub(crate) struct ValidObject {
     pub(crate) charge: Charge,
 }
 
-/// What an object without fault says. Clusters whose objects say the same share it.
+/// The content of a valid object, which clusters share if their objects have the same.
 #[derive(Debug)]
 pub(crate) struct GoodContent {
     pub(crate) name: Name,
-    /// For the file in which the set is saved.
+    /// The text for the cache file.
     pub(crate) text: StoredText,
     pub(crate) digest: [u8; 32],
-    /// Only of what must be selected by them.
+    /// Only kept if the object must be selected by its labels.
     pub(crate) labels: BTreeMap<String, String>,
-    /// The object of the first cluster that said this, where it has no expressions.
+    /// The object of the first cluster with this content, if it has no expressions.
     object: Option<Arc<ValidatedObject>>,
     _charge: ContentCharge,
 }
 
-/// The contents that the objects of some clusters have, as long as one of them has them. None of
-/// them has expressions.
+/// The contents that objects of any cluster have. Contents with expressions are not shared.
 #[derive(Debug, Default)]
 pub(crate) struct SharedContents(Mutex<KnownContents>);
 
 #[derive(Debug, Default)]
 struct KnownContents {
-    /// By the first bytes of their digests. Of two that have these in common, the newer is known.
+    /// By the first bytes of their digests. If two have these in common, only the newer is found.
     contents: HashMap<u64, Weak<GoodContent>>,
-    /// How many there were when those were taken out that nobody has any more.
+    /// The number of contents after the last sweep of unused ones.
     swept: usize,
 }
 
-/// How many contents may be added, beyond twice those that the last sweep left, before the next
-/// sweep removes the unused ones.
+/// A sweep is due when the contents exceed twice the number after the last sweep by more than this.
 const SWEEP_AFTER_OBJECTS: usize = 1_000;
 
 // === impl SharedContents ===
@@ -61,13 +60,13 @@ impl SharedContents {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether another cluster has what was `received`.
+    /// Whether another cluster has the content of `received`.
     pub(crate) fn has(&self, received: &ReceivedObject) -> bool {
         self.known().find(received).is_some()
     }
 
-    /// Reads and checks what `cluster` sent, unless another cluster has the same. It takes memory
-    /// of `room`, where it has its `charge` already.
+    /// Decodes and validates an object of `cluster`, unless another cluster has the same content.
+    /// Its memory is taken from `room`, where `charge` has been reserved for it.
     ///
     /// # Errors
     ///
@@ -98,7 +97,7 @@ impl SharedContents {
         }
     }
 
-    /// Keeps what was read, with the `charge` that it has of `room`.
+    /// Keeps an object that was read, with its `charge` to `room`.
     pub(crate) fn keep(&self, read: ReadContent, (room, charge): (&ClusterRoom, Charge)) -> ValidObject {
         let object = Arc::clone(&read.object);
         let content = GoodContent::new(read, room.take_content(charge.content_bytes()));
@@ -117,8 +116,8 @@ impl SharedContents {
 // === impl ValidObject ===
 
 impl ValidObject {
-    /// Takes what its expressions are compiled to as well, whether there is room or not: what is
-    /// known already stays.
+    /// Also charges its compiled expressions, even if there is no room: objects that are known
+    /// already stay.
     pub(crate) fn take_compiled(&mut self) {
         self.charge.take_made(self.object.compiled_bytes());
     }
@@ -208,7 +207,7 @@ mod tests {
         for other in others.map(|other| read(&contents, "west", other)) {
             assert!(!Arc::ptr_eq(&east.content, &other.content));
         }
-        // As if it were read alone.
+        // The same object, decoded without sharing.
         let alone = received("a", "joe")
             .read(&"west".into(), Version::NEWEST)
             .unwrap();
@@ -216,7 +215,7 @@ mod tests {
         assert_eq!(alone.text.get(), west.content.text.get());
     }
 
-    /// It is more than its text, which is all that is known of what is read again.
+    /// This is more than its text, which is all that is known when it is decoded again.
     #[test]
     fn a_content_takes_what_its_object_was_charged() {
         let room_left = |as_read_again: bool| {

@@ -1,10 +1,9 @@
-//! CustomResourceDefinitions: what one says, which is whether its resource has a namespace, and, of
-//! Portcullis' own kinds, which of their fields the API server knows; and those of a cluster: which of its
-//! resources have no namespace, which versions they have.
+//! CustomResourceDefinitions: whether a resource is cluster-scoped, in which versions it is served
+//! and, for Portcullis' own kinds, which of their fields the API server knows.
 //!
-//! The fields of a kind are those of the definition that this program ships
-//! (`config/crd/`). An API server with an older one may drop what it does not know, and
-//! with it what limits a grant or an exception.
+//! The fields of a kind are those in the definition that this program ships (`config/crd/`). An API
+//! server with an older definition may drop unknown fields, and with them the limits of a grant or
+//! an exception.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -30,7 +29,7 @@ const VERSION: &str = "v1alpha1";
 /// How many fields a message names.
 const NAMED: usize = 5;
 
-/// The most versions of a definition, and the most bytes of the schema of one.
+/// The maximum number of versions of a definition, and of bytes of the schema of each.
 const MAX_VERSIONS: usize = 100;
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
 
@@ -44,7 +43,7 @@ const SHIPPED: [&str; 4] = [
     include_str!("../../config/crd/accessrequests.yaml"),
 ];
 
-/// The version that is watched in the shipped definitions, by kind.
+/// The watched version in each shipped definition, by kind.
 static KNOWN: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
     let documents = SHIPPED.iter().flat_map(|text| document::parse(None, text));
     let schema = |document: document::Document| {
@@ -55,20 +54,20 @@ static KNOWN: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
     documents.flatten().filter_map(schema).collect()
 });
 
-/// What matters of a CustomResourceDefinition.
+/// The parts of a CustomResourceDefinition that matter here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CustomDefinition {
     pub(crate) resource: Arc<CustomResource>,
-    /// What its schema lacks; of Portcullis' own kinds only.
+    /// The fields that its schema lacks; only for Portcullis' own kinds.
     pub(crate) missing: Option<Arc<MissingFields>>,
 }
 
 /// Fields of a kind that an API server's schema lacks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct MissingFields {
-    /// `spec.resourceRules[].namespaceSelector`.
+    /// For example `spec.resourceRules[].namespaceSelector`.
     fields: Vec<String>,
-    /// Whether the API server drops some of them from what it stores.
+    /// Whether the API server drops some of these fields from stored objects.
     pub(crate) are_dropped: bool,
 }
 
@@ -105,15 +104,16 @@ struct WrittenSubresources {
     scale: Option<Present>,
 }
 
-/// Anything, which is kept as an empty object.
+/// Any value, which is kept as an empty object.
 #[derive(Serialize)]
 struct Present {}
 
-/// A definition without what does not matter: schemas of others' kinds may be large.
+/// A definition without the parts that do not matter here, since schemas of other kinds may be
+/// large.
 ///
 /// # Errors
 ///
-/// It is none, or has more versions than any has.
+/// It is not a definition, or has too many versions.
 pub(crate) fn reduced(text: &str) -> Result<Value, String> {
     let WrittenDefinition { spec } = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if spec.versions.len() > MAX_VERSIONS {
@@ -145,17 +145,18 @@ impl<'de> Deserialize<'de> for Present {
     }
 }
 
-/// How long an API server may go on storing by a definition that was replaced: twice what
-/// Kubernetes itself allows its servers before it calls a new one established.
+/// How long an API server may continue to store objects according to a definition that was
+/// replaced: twice the time that Kubernetes allows its servers before it reports a new definition
+/// as established.
 const TAKES_EFFECT: Duration = Duration::from_secs(10);
 
-/// How many definitions of custom resources are taken. Of those beyond, nothing is known.
+/// The maximum number of definitions. Nothing is known of resources beyond it.
 pub(crate) const MAX_DEFINITIONS: usize = 10_000;
 
-/// The definitions that are known, by name.
+/// The known definitions, by name.
 pub(crate) struct Definitions {
     pub(crate) known: BTreeMap<Name, HeldDefinition>,
-    /// When one that drops fields was known last, by kind.
+    /// When a definition that drops fields was last replaced, by kind.
     pub(crate) dropped: BTreeMap<String, Instant>,
     /// [`TAKES_EFFECT`].
     pub(crate) takes_effect: Duration,
@@ -168,36 +169,37 @@ pub(crate) struct HeldDefinition {
     pub(crate) _content: ContentCharge,
 }
 
-/// What was received as a definition.
+/// The result of reading a definition.
 pub(crate) enum ReadDefinition {
-    /// What is known of it already.
+    /// It is known already.
     Same,
     New(Box<HeldDefinition>),
-    /// It is none.
+    /// It is not a definition.
     Invalid,
 }
 
-/// What is known of the API server's schema of one kind.
+/// What is known about the API server's schema of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SchemaState {
-    /// The definitions are yet to be listed.
+    /// The definitions have not been listed yet.
     Awaited,
-    /// They may not be listed.
+    /// The gateway may not list definitions.
     Refused,
-    /// There is none of this kind.
+    /// The kind has no definition.
     Undefined,
-    /// It lacks fields.
+    /// The schema lacks fields.
     Lacks(Arc<MissingFields>, String),
-    /// It lacks none, but did so just before, and the API server may not have noticed.
+    /// The schema is complete, but lacked fields recently, and the API server may still use the
+    /// former one.
     Recent,
-    /// It has every field that this program knows.
+    /// The schema has every field that this program knows.
     Current,
 }
 
 // === impl CustomDefinition ===
 
 impl CustomDefinition {
-    /// That of a definition; `None` where it is none.
+    /// Reads a definition; `None` if it is not one.
     pub(crate) fn of(value: &Value) -> Option<Self> {
         let document = json::Document::parse(value.to_string()).ok()?;
         Some(Self {
@@ -206,7 +208,7 @@ impl CustomDefinition {
         })
     }
 
-    /// How many bytes of memory it takes.
+    /// The number of bytes of memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         let resource = &*self.resource;
         let versions = resource.versions().map(|version| version.len() + 64);
@@ -214,7 +216,7 @@ impl CustomDefinition {
         2 * (names.iter().sum::<usize>() + versions.sum::<usize>())
     }
 
-    /// The same, with what its schema lacks.
+    /// Reads a definition, and compares its schema.
     pub(crate) fn examined(value: &Value) -> Option<Self> {
         let definition = Self::of(value)?;
         let known = KNOWN
@@ -244,8 +246,8 @@ fn schema_of<'v>(version: &'v Value, part: &str) -> Option<&'v Value> {
 // === impl MissingFields ===
 
 impl MissingFields {
-    /// What `definition` lacks of the version that is `known`, in `spec` and where the status decides in
-    /// that, too; `None` where it lacks nothing.
+    /// Compares the watched version of `definition` with `known`, in `spec` and, if decisions
+    /// depend on it, in `status`; `None` if nothing is missing.
     fn find(known: &Value, definition: &Value, is_decided_by_status: bool) -> Option<Self> {
         let mut missing = Self::default();
         let version = watched_version(definition);
@@ -292,7 +294,7 @@ impl MissingFields {
         }
     }
 
-    /// `` `spec.notAfter`, `spec.notBefore` and 3 more ``.
+    /// For example `` `spec.notAfter`, `spec.notBefore` and 3 more ``.
     pub(crate) fn names(&self) -> String {
         let named: Vec<String> = self
             .fields
@@ -321,8 +323,8 @@ impl SchemaState {
         }
     }
 
-    /// Why nothing is taken that lets requests through; `None` while that is not known, and
-    /// where it is taken.
+    /// Why objects that may let requests pass are withheld; `None` if they are not, or it is not
+    /// known yet.
     pub(crate) fn why(&self) -> Option<String> {
         match self {
             Self::Awaited | Self::Recent | Self::Current => None,
@@ -345,7 +347,7 @@ impl SchemaState {
     }
 }
 
-/// The resources without namespace among those of `definitions`.
+/// The cluster-scoped resources of `definitions`.
 pub(crate) fn cluster_scoped<'d>(
     definitions: impl IntoIterator<Item = &'d CustomDefinition>,
 ) -> ClusterScoped {
@@ -371,7 +373,7 @@ impl Default for Definitions {
 }
 
 impl Definitions {
-    /// Those that are known.
+    /// The known definitions.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &CustomDefinition> {
         self.known.values().map(|held| &held.definition)
     }
@@ -388,17 +390,17 @@ impl Definitions {
         }
     }
 
-    /// The names of all that are known.
+    /// The names of the known definitions.
     pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
         self.known.keys()
     }
 
-    /// The resources without namespace.
+    /// The cluster-scoped resources.
     pub(crate) fn cluster_scoped(&self) -> ClusterScoped {
         cluster_scoped(self.iter())
     }
 
-    /// What all of them say.
+    /// The resources that the definitions define.
     pub(crate) fn custom_resources(&self) -> CustomResources {
         self.iter()
             .map(|definition| Arc::clone(&definition.resource))
@@ -421,7 +423,7 @@ impl Definitions {
         }
     }
 
-    /// What is wrong with those of Portcullis' own kinds.
+    /// The faults of the definitions of Portcullis' own kinds.
     pub(crate) fn faults(&self, cluster: &Arc<str>) -> Vec<Faults> {
         let faulty = self.known.iter();
         faulty
@@ -453,7 +455,7 @@ impl CustomDefinition {
 // === impl HeldDefinition ===
 
 impl HeldDefinition {
-    /// Whether it is of one of Portcullis' own kinds, or of another in their group.
+    /// Whether it defines a resource in Portcullis' group.
     pub(crate) fn is_own(&self) -> bool {
         self.definition.resource.group == PORTCULLIS
     }
@@ -492,7 +494,7 @@ mod tests {
         }
     }
 
-    /// Each schema of an object with fields of its own below `spec`, by its path.
+    /// Each schema of an object below `spec` that has fields, with its path.
     fn objects<'s>(schema: &'s Value, path: &str, found: &mut Vec<(String, &'s Value)>) {
         if properties(schema).is_some() {
             found.push((path.to_owned(), schema));

@@ -23,30 +23,30 @@ use super::{client, saved};
 use crate::config::FileScope;
 use crate::config::kubeconfig::client::Context;
 
-/// How long after a change the set is saved: others may come with it.
+/// How long to wait after a change before saving the set, since more changes may follow.
 const SAVE_DELAY: Duration = Duration::from_secs(1);
 
-/// How much longer than it took to save a set the next one is not saved: a large cluster that
-/// changes all the time must not cost a processor.
+/// How long to wait before the next save, as a multiple of the time that the last one took: a large
+/// cluster that changes all the time must not use up a processor.
 const SAVE_PAUSE_FACTOR: u32 = 40;
 
-/// The longest such rest.
+/// The maximum of this wait.
 const MAX_SAVE_PAUSE: Duration = Duration::from_secs(10);
 
-/// How long to wait for a credential that cannot be read just now, and until it is looked again whether
-/// what is watched is stale.
+/// How long to wait before an error is retried, and between checks whether the watched webhook
+/// configurations are stale.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// What is followed of one API server.
+/// The settings with which an API server is followed.
 pub(crate) struct FollowedKinds {
     pub(crate) context: Arc<Context>,
-    /// Restricts what is selected; `None`: nothing is.
+    /// The label selector; `None` if no admission policies and webhook configurations are selected.
     pub(crate) labels: Option<String>,
-    /// Whether AdmissionExceptions are taken.
+    /// Whether AdmissionExceptions are accepted.
     pub(crate) accept_exceptions: bool,
     /// Whether the status of objects is written.
     pub(crate) writes_status: bool,
-    /// Whether the webhook configurations that the API server runs are watched.
+    /// Whether the API server's webhook configurations are watched.
     pub(crate) watches_registrations: bool,
     /// Whether the public keys of the API server's tokens are fetched.
     pub(crate) fetches_token_keys: bool,
@@ -58,8 +58,8 @@ pub(crate) struct FollowedKinds {
 // === impl FollowedKinds ===
 
 impl FollowedKinds {
-    /// Follows it, with the kinds of parameters that are `wanted` at the time,
-    /// for as long as it is polled.
+    /// Follows the cluster, with the kinds of parameters that are `wanted` at any time, as long as
+    /// it is polled.
     pub(crate) async fn run(self, mut wanted: watch::Receiver<BTreeSet<WatchedKind>>) {
         let (server, protocol) = self.server().await;
         let reach = ApiServerConnection::new(server.clone(), protocol, self.reporter.clone());
@@ -158,8 +158,8 @@ impl FollowedKinds {
     }
 }
 
-/// Has it noticed when the webhook configurations of the cluster are known no more, or again: that no news
-/// of them comes is none itself.
+/// Causes a reload when the webhook configurations of the cluster become stale, or are up to date
+/// again, which no event of a watch reports.
 async fn note_stale_registrations(store: Arc<Store>, reporter: Reporter) {
     loop {
         tokio::time::sleep(RETRY_DELAY).await;
@@ -169,23 +169,24 @@ async fn note_stale_registrations(store: Arc<Store>, reporter: Reporter) {
     }
 }
 
-/// Where an API server publishes the keys of its tokens, and as what.
+/// The request for the keys of the API server's tokens.
 const TOKEN_KEYS: ApiRequest<'static> = ApiRequest::get("/openid/v1/jwks", "application/jwk-set+json");
 
-/// The most bytes of them: some hundred keys.
+/// The maximum size of the keys in bytes: some hundred keys.
 const MAX_TOKEN_KEYS_BYTES: usize = 128 << 10;
 
-/// How long to wait for them.
+/// The timeout of fetching the keys.
 const MAX_TOKEN_KEYS_TIME: Duration = Duration::from_secs(10);
 
-/// How often they are fetched: so long one that is withdrawn counts on.
+/// How often the keys are fetched. A withdrawn key stays valid for up to this time.
 const TOKEN_KEYS_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long they count where they cannot be fetched again, as long as the API server lets anybody keep them.
+/// How long the keys stay valid if they cannot be fetched again: as long as the API server allows
+/// clients to cache them.
 const MAX_TOKEN_KEYS_AGE: Duration = Duration::from_secs(3600);
 
-/// Keeps the keys of the API server's tokens as it publishes them. What it says instead of keys changes nothing,
-/// until those that are known are too old to count.
+/// Keeps the keys of the API server's tokens up to date. Invalid responses change nothing, until
+/// the known keys are too old.
 async fn fetch_token_keys(server: ApiServer, store: Arc<Store>, reporter: Reporter) {
     let mut fetched = Instant::now();
     loop {
@@ -218,7 +219,7 @@ async fn fetch_token_keys(server: ApiServer, store: Arc<Store>, reporter: Report
     }
 }
 
-/// What the API server publishes now, if that is a set of keys.
+/// Fetches the keys, if the response is a set of keys.
 async fn token_keys(server: &ApiServer) -> Result<Arc<[u8]>, String> {
     let asked = server.ask(&TOKEN_KEYS, MAX_TOKEN_KEYS_BYTES);
     let answered = tokio::time::timeout(MAX_TOKEN_KEYS_TIME, asked).await;
@@ -236,7 +237,7 @@ async fn token_keys(server: &ApiServer) -> Result<Arc<[u8]>, String> {
     }
 }
 
-/// Saves the set, as soon as it is complete, and again when it changed.
+/// Saves the set when it is complete, and again after changes.
 async fn save(place: Option<(PathBuf, FileScope)>, store: Arc<Store>, reporter: Reporter) {
     let Some((path, scope)) = place else { return };
     let cluster = Arc::clone(reporter.cluster());
@@ -270,37 +271,38 @@ async fn save(place: Option<(PathBuf, FileScope)>, store: Arc<Store>, reporter: 
     }
 }
 
-// What one cluster saved, or what is compiled again for another version of CEL, may take minutes
-// to compile. That delays neither the start of the gateway nor the other clusters: where it takes
-// long, the next one begins nevertheless.
+// To compile what one cluster saved, or to compile it again for another version of CEL, may take
+// minutes. This delays neither the start of the gateway nor other clusters: if it takes long, the
+// next cluster begins nevertheless.
 
-/// How many are done at once, not counting those that take longer than [`MAX_TURN_WAIT`].
+/// The maximum number of jobs that run at once, not counting those that take longer than
+/// [`MAX_TURN_WAIT`].
 const MAX_AT_ONCE: usize = 4;
 
-/// How long the next one waits for one of these.
+/// How long the next job waits for one of these.
 const MAX_TURN_WAIT: Duration = Duration::from_secs(1);
 
-/// What is to be done for one cluster, which reports its end itself.
+/// A job for one cluster, which reports its end itself.
 pub(crate) type ClusterJob = Box<dyn FnOnce() + Send>;
 
-/// The saved set of a cluster, not read yet. Until all of it is restored, nothing is known of the
-/// cluster.
+/// The saved set of a cluster, which has not been read yet. Until it is restored completely,
+/// nothing is known about the cluster.
 pub(crate) struct Restoration {
     pub(crate) file: (PathBuf, FileScope),
-    /// The largest file.
+    /// The maximum size of the file.
     pub(crate) max_bytes: usize,
     pub(crate) store: Arc<Store>,
     pub(crate) reporter: Reporter,
-    /// Dropped once it is restored, or cannot be.
+    /// Dropped when the set is restored, or cannot be.
     pub(crate) restoring: tokio::sync::watch::Sender<()>,
 }
 
-/// Does all of them side by side, and waits for that as long as `patience`. Those that take longer
-/// go on.
+/// Runs all jobs side by side, and waits for them for up to `patience`. Jobs that take longer
+/// continue.
 ///
 /// # Errors
 ///
-/// There is no thread for it, and nothing is done.
+/// The operating system refuses a thread, and no job is run.
 pub(crate) fn side_by_side(jobs: Vec<ClusterJob>, patience: Duration) -> io::Result<()> {
     let (ended, ends) = channel();
     let mut left = jobs.len();
@@ -322,7 +324,7 @@ fn run_each(jobs: Vec<ClusterJob>, ended: &Sender<()>) {
         let (free, ended) = (free.clone(), ended.clone());
         let begun = spawn(move || {
             job();
-            // Nobody may wait any more.
+            // An error means that nothing waits for this job any more.
             let _ = free.send(());
             let _ = ended.send(());
         });

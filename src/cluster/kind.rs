@@ -11,10 +11,10 @@ const EXCEPTION: &str = "AdmissionException";
 const INVARIANT: &str = "AuthorizationInvariant";
 const ACCESS_REQUEST: &str = "AccessRequest";
 
-/// What an object is called: its namespace, empty where it has none, and its name.
+/// The name of an object: its namespace, empty if it has none, and its `metadata.name`.
 pub(crate) type Name = (String, String);
 
-/// A kind, and the versions in which it can be taken, best first.
+/// A kind, and its supported versions, the preferred one first.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct WatchedKind {
     /// The API group; empty for the core group.
@@ -27,32 +27,34 @@ pub(crate) struct WatchedKind {
 /// Why a kind is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum WatchPurpose {
-    /// Each of its objects affects decisions, or describes a namespace.
+    /// All objects affect decisions, or describe a namespace.
     Base,
-    /// What the API server runs itself: only objects that the entry selects.
+    /// Admission policies and webhook configurations of the API server, of which only those apply
+    /// that the cluster's entry selects.
     Selected,
-    /// AdmissionExceptions, where the entry says that they are taken.
+    /// AdmissionExceptions, if the cluster's entry accepts them.
     Exception,
-    /// AdmissionExceptions that are not taken, so that their status can say so.
+    /// AdmissionExceptions that are not accepted, so that their status can say so.
     ReportedOnly,
-    /// AuthorizationInvariants: no request is decided by them.
+    /// AuthorizationInvariants, which do not decide requests.
     Invariant,
-    /// AccessRequests: without them nothing of theirs is granted.
+    /// AccessRequests, without which only they grant nothing.
     AccessRequest,
-    /// CustomResourceDefinitions, which have the scopes of resources and the fields that are kept.
+    /// CustomResourceDefinitions, which determine the scope of resources and the fields that are
+    /// stored.
     Definition,
-    /// Webhook configurations that the API server runs, of which none runs here: whether they have it ask
-    /// this gateway.
+    /// Webhook configurations of the API server, which do not apply here but determine whether it
+    /// calls this gateway.
     Registration,
-    /// Policies take its objects as parameters.
+    /// Objects that policies use as parameters.
     Parameter,
 }
 
 // === impl WatchedKind ===
 
 impl WatchedKind {
-    /// The kinds that are watched in any case, with a selector those that it
-    /// selects from, and exceptions where they are taken.
+    /// The kinds that are always watched, those to which a selector applies if there is one, and
+    /// exceptions if they are accepted.
     pub(crate) fn fixed(with_selector: bool, with_exceptions: bool) -> Vec<Self> {
         let watched = KINDS.iter().filter(|known| !known.watched.is_empty());
         let fixed = watched.map(|known| Self::new(known.group, known.kind, known.watched, purpose(known)));
@@ -64,7 +66,7 @@ impl WatchedKind {
         fixed.filter(is_wanted).chain([Self::definitions()]).collect()
     }
 
-    /// AdmissionExceptions, whose status then says that they have no effect.
+    /// AdmissionExceptions that have no effect, which their status says.
     pub(crate) fn reported_only() -> Self {
         Self::new(PORTCULLIS, EXCEPTION, &["v1alpha1"], WatchPurpose::ReportedOnly)
     }
@@ -75,28 +77,28 @@ impl WatchedKind {
         Self::new(group, kind, &["v1"], WatchPurpose::Definition)
     }
 
-    /// The configurations of webhooks, each that there is.
+    /// All webhook configurations.
     pub(crate) fn registrations() -> [Self; 2] {
         ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"]
             .map(|kind| Self::new(ADMISSION, kind, &["v1"], WatchPurpose::Registration))
     }
 
-    /// Whether it is one of Portcullis' own, whose objects have a status.
+    /// Whether this is one of Portcullis' own kinds, whose objects have a status.
     pub(crate) fn is_own(&self) -> bool {
         self.group == PORTCULLIS
     }
 
-    /// Whether it decides requests that nothing is known of its objects.
+    /// Whether unknown objects of this kind have another effect on decisions than none.
     pub(crate) fn counts_when_unknown(&self) -> bool {
         matches!(self.role, WatchPurpose::Parameter | WatchPurpose::Registration)
     }
 
-    /// Whether its objects have expressions that are compiled.
+    /// Whether objects of this kind contain expressions, which are compiled.
     pub(crate) fn has_expressions(&self) -> bool {
         self.is_own() || self.group == "admissionregistration.k8s.io"
     }
 
-    /// Whether everything else holds without it.
+    /// Whether all other objects can be in force without this kind.
     pub(crate) fn is_optional(&self) -> bool {
         matches!(
             self.role,
@@ -108,14 +110,14 @@ impl WatchedKind {
         )
     }
 
-    /// That of parameters; `None` for what is watched for its own sake, and is
-    /// no parameter here.
+    /// The kind of parameters to watch; `None` if it is already watched for another purpose, and is
+    /// not a parameter here.
     pub(crate) fn of_parameters(kind: &ParamKind) -> Option<Self> {
         let kind = Self::of_object(&kind.api_version, &kind.kind);
         (kind.role == WatchPurpose::Parameter).then_some(kind)
     }
 
-    /// What policies call it, where its objects are parameters.
+    /// The kind as policies name it, if its objects are parameters.
     pub(crate) fn param_kind(&self) -> Option<ParamKind> {
         let version = self
             .versions
@@ -127,11 +129,11 @@ impl WatchedKind {
         })
     }
 
-    /// That of an object which says what it is.
+    /// The kind of an object with this `apiVersion` and `kind`.
     pub(crate) fn of_object(api_version: &str, kind: &str) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let fixed = Self::fixed(true, true).into_iter();
-        // CustomResourceDefinitions are objects like others to a policy that takes them as parameters.
+        // Policies can use CustomResourceDefinitions as parameters like any other object.
         let objects = fixed.filter(|fixed| fixed.role != WatchPurpose::Definition);
         let mut own = objects.filter(|fixed| fixed.group == group && fixed.kind == kind);
         own.next()
@@ -147,7 +149,7 @@ impl WatchedKind {
         }
     }
 
-    /// `version` with the group.
+    /// `apiVersion` of this kind in `version`.
     pub(crate) fn api_version(&self, version: &str) -> String {
         match self.group.as_str() {
             "" => version.to_owned(),
@@ -175,23 +177,24 @@ impl fmt::Display for WatchedKind {
     }
 }
 
-/// The most kinds of parameters that are watched of a cluster. Each has a watch of its own, and the
-/// administrators of the cluster name them in policies.
+/// The maximum number of kinds of parameters that are watched in a cluster. Each needs its own
+/// watch, and the administrators of the cluster choose them in policies.
 pub(crate) const MAX_PARAMETER_KINDS: usize = 100;
 
-/// The kinds of parameters that the policies of a cluster take.
+/// The kinds of parameters that the policies of a cluster use.
 pub(crate) struct WatchedParameters {
-    /// Those that are watched.
+    /// The kinds that are watched.
     pub(crate) kinds: BTreeSet<WatchedKind>,
-    /// Those that are not, since there are too many: nothing is known of them, so that policies that
-    /// take them fail.
+    /// The kinds that are not watched because there are too many. Their objects are unknown, so
+    /// that policies that use them fail.
     pub(crate) excess: BTreeSet<WatchedKind>,
 }
 
 // === impl WatchedParameters ===
 
 impl WatchedParameters {
-    /// Those of policies for every cluster, and then those of `all`, the first by group and name.
+    /// Selects the kinds of `shared` policies first, and then those of `all`, each by group and
+    /// name.
     pub(crate) fn new<'k>(
         shared: impl Iterator<Item = &'k ParamKind>,
         all: impl Iterator<Item = &'k ParamKind>,
@@ -266,7 +269,7 @@ mod tests {
             is_watched(&shared[0]) && is_watched(&last),
             "no cluster's kinds crowd out those of all"
         );
-        // Without a word of an API server, as with an empty list.
+        // No response of an API server has arrived; an empty list has the same effect.
         let store = Store::new("east", None, Version::NEWEST);
         store.keep(&found.kinds);
         for kind in &found.kinds {

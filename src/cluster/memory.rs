@@ -1,21 +1,23 @@
-//! How much memory the objects of watched clusters may take, and who takes it.
+//! Limits the memory of the objects of watched clusters, and keeps shares of it for each cluster
+//! and namespace.
 //!
 //! ```text
-//! limits.watchedBytes ─┬─ 15/32  RBAC, Namespaces    who may do what: anybody's RoleBindings
+//! limits.watchedBytes ─┬─ 15/32  RBAC, Namespaces    anyone with the permission can write RoleBindings
 //!                      ├─ 1/4    policies            Denies, admission policies, webhooks, exceptions
-//!                      ├─ 1/4    parameters          of admission policies: anybody's ConfigMaps
-//!                      └─ 1/32   AccessRequests      of everybody who may ask for anything
+//!                      ├─ 1/4    parameters          of admission policies: anyone's ConfigMaps
+//!                      └─ 1/32   AccessRequests      of everyone who may request access
 //! ```
 //!
-//! Of each room half is common, and half is kept in equal parts for those who write the entries of
-//! clusters, and in each part equally for their clusters, which fill their own part first. So the
-//! objects of one cluster leave the others their part, RBAC leaves the policies theirs, and nobody's
-//! parameters keep out a Deny. Within a cluster one namespace takes at most an eighth of a room, and
-//! the last eighth is for objects without namespace. Of AccessRequests, which have none, the same holds
-//! for those who ask.
+//! Half of each of these rooms is common to all clusters. The other half is reserved in equal parts
+//! for tenants, who write the entries of clusters, and each part equally for the clusters of the
+//! tenant. A cluster fills its reserved part first. So the objects of one cluster leave the other
+//! clusters their parts, RBAC leaves the policies their room, and parameters cannot displace a
+//! Deny. Within a cluster, one namespace can take at most an eighth of a room, and the last eighth
+//! is reserved for objects without a namespace. For AccessRequests, which have no namespace, the
+//! same limits apply to each requester.
 //!
-//! What is counted is what objects become (see `weight`) and what is made of them, not what they are
-//! as JSON: what their expressions are compiled to, or their faults.
+//! Sizes are those of decoded objects (see `weight`), and of what is made of them, that is compiled
+//! expressions or faults; not those of their JSON.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,18 +25,20 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The part of a room, as its divisor, that one namespace may take, and that is for objects
-/// without namespace alone.
+/// One namespace may take the part of a room with this divisor, and an equal part is reserved for
+/// objects without a namespace.
 const NAMESPACE_SHARE: usize = 8;
 
-/// What each object takes in each cluster that has it, in bytes, whatever it says.
+/// The number of bytes that each object takes in each cluster that contains it, regardless of its
+/// content.
 pub(crate) const OBJECT_BYTES: usize = 900;
 
-/// Whose part of a room an object takes, by a digest of its name: a namespace, or a user who asks for access.
+/// The share of a room that an object belongs to, by a hash of its name: that of a namespace, or of
+/// a user who requests access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RoomShare(u32);
 
-/// What an object is watched for: each purpose has memory of its own.
+/// The purpose of an object. Each purpose has its own memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RoomPurpose {
     Rbac,
@@ -49,7 +53,7 @@ const ROOMS: usize = 4;
 #[derive(Debug)]
 pub(crate) struct WatchedMemory([Arc<Room>; ROOMS]);
 
-/// The rooms, as one cluster may use them.
+/// The rooms as one cluster can use them.
 #[derive(Debug)]
 pub(crate) struct ClusterMemory([Arc<ClusterRoom>; ROOMS]);
 
@@ -59,23 +63,23 @@ struct Room(Mutex<RoomState>);
 #[derive(Debug)]
 struct RoomState {
     limit: usize,
-    /// By all clusters, where what they have in common counts once.
+    /// The bytes of all clusters. Contents that clusters share count once.
     used: usize,
-    /// What each cluster has, by number, as if it were alone.
+    /// The bytes of each cluster, by its number, as if it shared nothing.
     clusters: HashMap<u64, ClusterUse>,
-    /// How many clusters each has for whom a part is kept.
+    /// The number of clusters of each tenant.
     tenants: HashMap<Tenant, usize>,
     next: u64,
-    /// What is kept for clusters that do not use it.
+    /// The reserved bytes that their clusters do not use.
     idle: usize,
 }
 
-/// For whom a part is kept.
+/// The owner of a reserved part.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Tenant {
-    /// Who writes the entries in this folder.
+    /// The owner of the folder that contains the clusters' entries.
     Folder(PathBuf),
-    /// A cluster by itself.
+    /// A single cluster.
     Cluster(u64),
 }
 
@@ -83,30 +87,31 @@ enum Tenant {
 struct ClusterUse {
     tenant: Tenant,
     used: usize,
-    /// By a digest of their names.
+    /// By a hash of their names.
     namespaces: HashMap<u32, usize>,
 }
 
-/// One room, for one cluster.
+/// A room, as one cluster can use it.
 #[derive(Debug)]
 pub(crate) struct ClusterRoom {
     room: Arc<Room>,
     number: u64,
 }
 
-/// What an object takes in a cluster, as long as this is held.
+/// The memory of an object in a cluster. It is released when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     room: Arc<ClusterRoom>,
-    /// Of the object and of its content.
+    /// The bytes of the object and of its content.
     bytes: u32,
-    /// What expressions are compiled to, or the faults.
+    /// The bytes of compiled expressions, or of faults.
     made: u32,
-    /// 0 for none.
+    /// The number of its share; 0 for none.
     namespace: u32,
 }
 
-/// What a content takes, however many clusters have it, as long as this is held.
+/// The memory of a content, regardless of how many clusters have it. It is released when this is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct ContentCharge {
     room: Arc<Room>,
@@ -116,10 +121,10 @@ pub(crate) struct ContentCharge {
 // === impl RoomShare ===
 
 impl RoomShare {
-    /// That of an object that is nobody's: all but what is left to others.
+    /// The share of objects that belong to no namespace or user: all of a room.
     pub(crate) const NONE: Self = Self(0);
 
-    /// That of `name`; empty: nobody's.
+    /// The share of `name`, or [`NONE`](Self::NONE) if it is empty.
     pub(crate) fn of(name: &str) -> Self {
         if name.is_empty() {
             return Self::NONE;
@@ -139,7 +144,7 @@ impl Default for WatchedMemory {
 }
 
 impl WatchedMemory {
-    /// From now on all objects may take so many bytes. What is held stays.
+    /// Sets the limit of all objects. Objects that are already held stay.
     pub(crate) fn limit(&self, bytes: usize) {
         let of_requests = bytes / 32;
         let parts = [bytes / 2 - of_requests, bytes / 4, bytes / 4, of_requests];
@@ -150,14 +155,14 @@ impl WatchedMemory {
         }
     }
 
-    /// The rooms of one more cluster.
+    /// The rooms of another cluster.
     #[cfg(test)]
     pub(crate) fn cluster(&self) -> ClusterMemory {
         self.cluster_of(None)
     }
 
-    /// The same, whose part is one with those of the other clusters that have their entries in this
-    /// `folder` of somebody's: who adds entries takes nothing from others.
+    /// The rooms of another cluster. Clusters whose entries are in the same `folder` share one
+    /// reserved part, so that adding entries takes nothing from others.
     pub(crate) fn cluster_of(&self, folder: Option<&Path>) -> ClusterMemory {
         ClusterMemory(
             self.0
@@ -203,7 +208,7 @@ impl Room {
 // === impl RoomState ===
 
 impl RoomState {
-    /// What is kept for a cluster.
+    /// The number of bytes reserved for a cluster.
     fn reserve(&self, cluster: &ClusterUse) -> usize {
         let clusters = self.tenants.get(&cluster.tenant).copied();
         self.limit / 2 / self.tenants.len().max(1) / clusters.unwrap_or_default().max(1)
@@ -239,7 +244,7 @@ impl RoomState {
         self.share();
     }
 
-    /// The clusters or the limit are others.
+    /// Must be called after the clusters or the limit have changed.
     fn share(&mut self) {
         let idle = self
             .clusters
@@ -248,7 +253,8 @@ impl RoomState {
         self.idle = idle.sum();
     }
 
-    /// Whether so many bytes more fit: for the cluster as if it were alone, and for all.
+    /// Whether these bytes fit: `bytes` in the cluster as if it shared nothing, and `own` in the
+    /// total.
     fn fits(&self, number: u64, namespace: u32, [bytes, own]: [usize; 2]) -> bool {
         if bytes == 0 {
             return true;
@@ -313,8 +319,9 @@ impl ClusterRoom {
         }
     }
 
-    /// Takes what an object of `share` takes whose content takes so many bytes, and `is_shared` where another cluster has it, in place of what takes `before`. `None`
-    /// where there is no room.
+    /// Charges an object to `share`, if it fits. Its content takes `content` bytes, which are
+    /// already counted if `is_shared` with another cluster. It replaces an object that takes
+    /// `before` bytes. `None` if there is no room.
     pub(crate) fn try_take(
         self: &Arc<Self>,
         RoomShare(namespace): RoomShare,
@@ -338,7 +345,7 @@ impl ClusterRoom {
         })
     }
 
-    /// Takes so many bytes that are of no object, whether there is room or not.
+    /// Charges bytes that belong to no single object, even if there is no room.
     pub(crate) fn take_anyway(self: &Arc<Self>, bytes: usize) -> Charge {
         let charge = Charge {
             room: Arc::clone(self),
@@ -350,14 +357,14 @@ impl ClusterRoom {
         charge
     }
 
-    /// Whether an object of `share` would have room whose content takes so many bytes.
+    /// Whether an object of `share` with this many bytes of content would fit.
     pub(crate) fn has_room(&self, RoomShare(namespace): RoomShare, content: usize) -> bool {
         let bytes = OBJECT_BYTES + content;
         let state = self.room.state();
         state.fits(self.number, namespace, [bytes, bytes])
     }
 
-    /// Takes what a content takes.
+    /// Charges a content.
     pub(crate) fn take_content(&self, bytes: usize) -> ContentCharge {
         let bytes = bounded(bytes);
         self.room.state().used += bytes as usize;
@@ -377,23 +384,23 @@ impl Drop for ClusterRoom {
 // === impl Charge ===
 
 impl Charge {
-    /// What the object takes, as if no other cluster had it.
+    /// The bytes of the object, as if no other cluster shared its content.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes as usize + self.made as usize
     }
 
-    /// What its content takes.
+    /// The bytes of its content.
     pub(crate) const fn content_bytes(&self) -> usize {
         self.bytes as usize - OBJECT_BYTES
     }
 
-    /// Takes what is made of the object as well, whose content no other cluster has, in place of what
-    /// takes `before`; `false` where there is no room.
+    /// Also charges `made` bytes for what is made of the object, whose content no other cluster
+    /// has. The object replaces one that takes `before` bytes. Returns `false` if there is no room.
     pub(crate) fn try_take_made(&mut self, made: usize, before: usize) -> bool {
         let more = (self.bytes as usize + made).saturating_sub(before);
         let mut state = self.room.room.state();
         self.give_back_to(&mut state);
-        // All of it is taken together.
+        // Checks the room for the whole object, including its content.
         let content = self.content_bytes();
         state.used -= content;
         let fits = state.fits(self.room.number, self.namespace, [more, more]);
@@ -403,7 +410,7 @@ impl Charge {
         fits
     }
 
-    /// The same, whether there is room or not.
+    /// Also charges `made` bytes, even if there is no room.
     pub(crate) fn take_made(&mut self, made: usize) {
         let mut state = self.room.room.state();
         self.give_back_to(&mut state);
@@ -436,26 +443,25 @@ impl Drop for ContentCharge {
     }
 }
 
-/// No object has as many.
+/// No object has more bytes than this can represent.
 fn bounded(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
-/// Tells namespaces apart where it matters.
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const KIB: usize = 1 << 10;
 
-    /// A memory whose room for parameters has so many KiB.
+    /// A memory whose room for parameters has this many KiB.
     fn memory(kib: usize) -> WatchedMemory {
         let memory = WatchedMemory::default();
         memory.limit(4 * kib * KIB);
         memory
     }
 
-    /// Takes objects of 10 KiB until there is no room; how many.
+    /// Adds objects of 10 KiB until there is no room. Returns how many fit.
     fn fill(room: &Arc<ClusterRoom>, namespace: &str, held: &mut Vec<(Charge, ContentCharge)>) -> usize {
         let content = 10 * KIB - OBJECT_BYTES;
         let mut count = 0;
@@ -506,7 +512,7 @@ mod tests {
             .iter()
             .map(|cluster| fill(cluster.room(RoomPurpose::Parameters), "", &mut held))
             .collect();
-        // A quarter in eight parts, of which the first has the common half besides.
+        // A quarter in eight parts; the first cluster also has the common half.
         assert_eq!(full, [53, 3, 3, 3, 3, 3, 3, 3]);
         assert_eq!(fill(other.room(RoomPurpose::Parameters), "", &mut held), 25);
         drop((held, theirs));

@@ -1,5 +1,4 @@
-//! One watched object, decoded and validated, without metadata that has no effect on
-//! decisions.
+//! A watched object, decoded and validated, without metadata that does not affect decisions.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,55 +20,55 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest::ValidatedObject;
 use portcullis_policy::model::{Time, cut};
 
-/// How many faults of one object are kept, and the most bytes of each.
+/// The maximum number of faults of an object that are kept, and of bytes of each.
 const MAX_FAULTS: usize = 20;
 const MAX_FAULT_BYTES: usize = 1 << 10;
 
-/// The most bytes that are kept of a `uid`, which has 36.
+/// The maximum number of bytes of a `uid`, which normally has 36.
 const MAX_UID_BYTES: usize = 128;
 
-/// How many times as many values an object may have as it is written: those are taken away that
-/// decide nothing.
+/// The maximum number of values of an object as received, as a multiple of the maximum that applies
+/// after fields that do not affect decisions are removed.
 const WRITTEN: usize = 4;
 
-/// An object as received, without what decides nothing.
+/// An object as received, without the fields that do not affect decisions.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceivedObject {
     pub(crate) name: Name,
-    /// As JSON, or why there is none.
+    /// As JSON, or why it cannot be read.
     text: Result<Box<str>, String>,
-    /// Names the content.
+    /// A digest of the content.
     pub(crate) digest: [u8; 32],
-    /// Of Portcullis' own kinds and of registrations only.
+    /// Only kept for Portcullis' own kinds and watched webhook configurations.
     pub(crate) noted: ServerMetadata,
-    /// How many bytes of memory its content takes.
+    /// The number of bytes of memory that its content takes.
     pub(crate) bytes: usize,
 }
 
-/// What an API server notes of an object besides what it says.
+/// Metadata that the API server maintains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ServerMetadata {
     pub(crate) uid: String,
     pub(crate) generation: i64,
-    /// The condition that its status has.
+    /// The condition in its status.
     pub(crate) condition: Option<NotedCondition>,
-    /// Of a registration, since when it says what it says, where that is known.
+    /// Since when a webhook configuration has its content, if this is known.
     pub(crate) since: Option<Time>,
 }
 
-/// What an object without fault says.
+/// The content of a valid object.
 #[derive(Debug)]
 pub(crate) struct ReadContent {
     pub(crate) name: Name,
-    /// For the file in which the set is saved.
+    /// The text for the cache file.
     pub(crate) text: StoredText,
     pub(crate) digest: [u8; 32],
-    /// Only of what must be selected by them.
+    /// Only kept if the object must be selected by its labels.
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) object: Arc<ValidatedObject>,
 }
 
-/// The text of an object as JSON, in little memory where there may be very many of its kind.
+/// The text of an object as JSON, packed if there may be very many objects of the kind.
 #[derive(Debug, Clone)]
 pub(crate) enum StoredText {
     Plain(Box<str>),
@@ -79,22 +78,22 @@ pub(crate) enum StoredText {
 /// An object with faults.
 #[derive(Debug)]
 pub(crate) struct FaultyObject {
-    /// As JSON; `None` where it is none.
+    /// As JSON; `None` if it is not JSON.
     pub(crate) text: Option<Box<str>>,
     pub(crate) faults: Faults,
-    /// What its content takes, where it is held.
+    /// The memory that its content takes, if it is kept.
     pub(crate) content: Option<ContentCharge>,
 }
 
 // === impl ReceivedObject ===
 
 impl ReceivedObject {
-    /// The object `text`, of this name, kind and version. Lists leave the latter
-    /// two out of their items.
+    /// Reads the object `text`, of this name, kind and version. The items of lists lack the kind
+    /// and version.
     ///
     /// # Errors
     ///
-    /// It is larger than it may be. Nothing was made of it.
+    /// The object is too large. It has not been decoded.
     pub(crate) fn new(
         kind: &WatchedKind,
         api_version: &str,
@@ -106,7 +105,7 @@ impl ReceivedObject {
             let reduced = reduced.and_then(definition::reduced);
             return Ok(Self::of_text(name, reduced.map(|value| value.to_string())));
         }
-        // Before anything is made of it.
+        // Checked before the object is decoded.
         kind.check_values(count_values(text), WRITTEN)?;
         let written = std::str::from_utf8(text).map_err(|error| error.to_string());
         let stripped = written.and_then(|text| {
@@ -120,7 +119,7 @@ impl ReceivedObject {
         let (bytes, values) = (stripped.len(), count_values(stripped.as_bytes()));
         kind.check_bytes(bytes)?;
         kind.check_values(values, 1)?;
-        // As it would be written again, so that equal objects have equal texts.
+        // The text is normalised, so that equal objects have equal texts.
         let read: Result<Value, _> = serde_json::from_str(&stripped);
         let text = read
             .map(|value| value.to_string())
@@ -149,7 +148,7 @@ impl ReceivedObject {
         }
     }
 
-    /// Who asks, of an AccessRequest.
+    /// The requester of an AccessRequest.
     pub(crate) fn requester(&self, kind: &WatchedKind) -> Option<String> {
         if kind.role != WatchPurpose::AccessRequest {
             return None;
@@ -161,12 +160,12 @@ impl ReceivedObject {
             .map(str::to_owned)
     }
 
-    /// The definition that it is, if it is one.
+    /// The definition, if this is a CustomResourceDefinition.
     pub(crate) fn definition(&self) -> Option<CustomDefinition> {
         CustomDefinition::examined(&serde_json::from_str(self.text.as_ref().ok()?).ok()?)
     }
 
-    /// The object `text`, as it was stored.
+    /// The object `text`, as it was saved.
     pub(crate) fn stored(name: Name, digest: [u8; 32], text: &str) -> Self {
         Self {
             name,
@@ -177,7 +176,7 @@ impl ReceivedObject {
         }
     }
 
-    /// Reads and checks it. Blocks for as long as its expressions take to compile.
+    /// Decodes and validates the object. Blocks while its expressions are compiled.
     ///
     /// # Errors
     ///
@@ -218,7 +217,7 @@ impl ReceivedObject {
 // === impl StoredText ===
 
 impl StoredText {
-    /// The very text that was stored.
+    /// The same text that was stored.
     pub(crate) fn get(&self) -> Cow<'_, str> {
         match self {
             Self::Plain(text) => Cow::Borrowed(text),
@@ -237,7 +236,7 @@ impl ServerMetadata {
         since: None,
     };
 
-    /// Of an object as it was received.
+    /// The metadata of an object as received.
     fn of(text: &str) -> Self {
         let written: WrittenObject = serde_json::from_str(text).unwrap_or_default();
         Self {
@@ -248,8 +247,9 @@ impl ServerMetadata {
         }
     }
 
-    /// Of a webhook configuration. Who may be shown an object before it was as it is now is not known: its
-    /// fields are as old as the last write of one of them, or as it is where it was never changed.
+    /// The metadata of a webhook configuration. Its content has existed since the last time in
+    /// `managedFields` or, if it was never changed, since its creation; otherwise it is unknown
+    /// since when.
     fn of_registration(text: &str) -> Self {
         let metadata = serde_json::from_str::<WrittenObject>(text)
             .unwrap_or_default()
@@ -270,7 +270,7 @@ impl ServerMetadata {
         }
     }
 
-    /// Whether both are of one object that nobody has written in between, but for its status.
+    /// Whether both belong to the same object, and only its status was written in between.
     pub(crate) fn is_as_written(&self, other: &Self) -> bool {
         self.uid == other.uid && self.generation == other.generation
     }
@@ -295,25 +295,25 @@ struct WrittenMetadata {
     managed_fields: Vec<WrittenFieldsEntry>,
 }
 
-/// One of `managedFields`.
+/// An entry of `managedFields`.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct WrittenFieldsEntry {
     time: Option<String>,
 }
 
-/// A status of another form is none.
+/// Treats a status of another form as absent.
 fn as_far_as_valid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<WrittenStatus>, D::Error> {
     let text: &RawValue = Deserialize::deserialize(deserializer)?;
     Ok(serde_json::from_str(text.get()).ok())
 }
 
-/// The members of an object, as they are written.
+/// The fields of an object, as they are written.
 type Members = BTreeMap<String, Box<RawValue>>;
 
-/// The object `text` of this kind and version without what decides nothing, and would make a
-/// change of an object that is as it was: a type check of expressions that the API server notes,
-/// say. What expressions can look at stays.
+/// The object `text` of this kind and version, without fields that do not affect decisions but
+/// would make an unchanged object look changed, such as the type checking of expressions in a
+/// status. Fields that expressions can read are kept.
 fn stripped(kind: &WatchedKind, api_version: &str, text: &str) -> serde_json::Result<String> {
     let is_looked_at = kind.role == WatchPurpose::Parameter || kind.kind == "Namespace";
     let is_access_request = kind.role == WatchPurpose::AccessRequest;
@@ -322,7 +322,7 @@ fn stripped(kind: &WatchedKind, api_version: &str, text: &str) -> serde_json::Re
     object.insert("kind".to_owned(), to_raw_value(&kind.kind)?);
     let noted: &[&str] = match (is_looked_at, is_access_request) {
         (true, _) => &["managedFields"],
-        // It grants from its creation on, as its status says.
+        // Its creation and status determine whether it grants.
         (false, true) => &["managedFields", "resourceVersion", "generation", "uid"],
         (false, false) => &[
             "managedFields",
@@ -350,7 +350,7 @@ fn stripped(kind: &WatchedKind, api_version: &str, text: &str) -> serde_json::Re
     serde_json::to_string(&object)
 }
 
-/// Changes the members of a member, if it has any.
+/// Changes the fields of the object in the field `name`, if there is one.
 fn change(members: &mut Members, name: &str, change: impl FnOnce(&mut Members)) {
     let inner = members
         .get(name)
@@ -379,7 +379,7 @@ fn unreadable(source: &Arc<str>, (namespace, name): &Name, message: String) -> F
     faults
 }
 
-/// The name of the object `value`, if it has one.
+/// The name of the object `value`; empty if it has none.
 pub(crate) fn name_of(value: &Value) -> Name {
     let text = |field: &str| {
         let text = value

@@ -1,13 +1,13 @@
-//! How large an object may be, and how much memory it takes.
+//! The maximum size of objects, and how much memory they take.
 //!
-//! What an object becomes depends on how many values it has more than on its length: each subject
-//! of a binding is indexed, each `{}` of a custom resource is a node. The figures are upper bounds
-//! of what was measured, with what is indexed of each object.
+//! The memory of an object depends on the number of its values more than on its length: each
+//! subject of a binding is indexed, and each `{}` of a custom resource is a node. The figures are
+//! upper bounds of what was measured, including the index of each object.
 //!
-//! Objects that are too large, or for which there is no room, are left out; the others of their kind are
-//! taken. A grant that is left out grants nothing, whatever it granted before; what restricts holds on
-//! as it was, if it was there. A policy that takes a parameter which was left out fails, and its
-//! failurePolicy decides.
+//! Objects that are too large, or for which there is no room, are left out; the others of their
+//! kind are not affected. A grant that is left out grants nothing, whatever it granted before. A
+//! restriction stays in force as it was, if there was an earlier version. A policy fails if one of
+//! its parameters is left out, and its failurePolicy decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,33 +20,33 @@ use crate::telemetry::logging;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::model::groups::RBAC;
 
-/// The most bytes, and the most values, of an object of RBAC as JSON: some 4,000 subjects or
+/// The maximum number of bytes and of values of an RBAC object as JSON: some 4,000 subjects or
 /// 2,000 rules.
 const MAX_RBAC: (usize, usize) = (512 << 10, 50_000);
 
-/// The same of any other object: what an API server takes in one request.
+/// The same for any other object: the size that an API server accepts in a request.
 const MAX_OTHER: (usize, usize) = (3 << 20, 100_000);
 
-/// The same of an AccessRequest: more than `/validate` lets through.
+/// The same for an AccessRequest: more than `/validate` allows.
 const MAX_ACCESS_REQUEST: (usize, usize) = (80 << 10, 5_000);
 
-/// The most bytes that an object may have as it is written, with what decides nothing, as a
-/// multiple of those.
+/// The maximum number of bytes of an object as received, including fields that do not affect
+/// decisions, as a multiple of these.
 const WRITTEN: usize = 2;
 
-/// A definition of a custom resource, of which only names and scope are kept.
+/// The maximum number of bytes of a CustomResourceDefinition, of which little is kept.
 const MAX_DEFINITION_BYTES: usize = 8 << 20;
 
-/// Why an object is not taken, whatever it says.
+/// Why an object is left out, regardless of its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LeftOutReason {
-    /// It is larger than any object of its kind may be.
+    /// It is larger than objects of its kind may be.
     #[error("it has {bytes} bytes as JSON, and of its kind at most {max} are taken")]
     TooLarge { bytes: usize, max: usize },
-    /// It has more values than any object of its kind may have.
+    /// It has more values than objects of its kind may have.
     #[error("it has {values} values as JSON, and of its kind at most {max} are taken")]
     TooManyValues { values: usize, max: usize },
-    /// What may be taken by objects like it is taken.
+    /// There is no room for it.
     #[error("it takes {bytes} bytes of memory, and there is no room for it (`limits.watchedBytes`)")]
     NoRoom { bytes: usize, share: RoomShare },
 }
@@ -54,7 +54,7 @@ pub(crate) enum LeftOutReason {
 // === impl LeftOutReason ===
 
 impl LeftOutReason {
-    /// What is wrong with the object that is so called, and what that means.
+    /// The fault of the object called `name`, and its consequences.
     pub(crate) fn faults(self, cluster: &str, kind: &WatchedKind, name: &(String, String)) -> Faults {
         let object = match name {
             (namespace, name) if namespace.is_empty() => format!("{}/{name}", kind.kind),
@@ -84,14 +84,16 @@ impl LeftOutReason {
 // === impl WatchedKind ===
 
 impl WatchedKind {
-    /// Where its objects take memory.
+    /// The room in which its objects take memory.
     pub(crate) fn room(&self) -> RoomPurpose {
         match self.role {
             WatchPurpose::Parameter => RoomPurpose::Parameters,
-            // Users who may ask for access hide nothing else, however often they ask.
+            // Users who may request access must not displace anything else, however many requests
+            // they write.
             WatchPurpose::AccessRequest => RoomPurpose::AccessRequests,
             WatchPurpose::Base if self.group == RBAC || self.is_namespace() => RoomPurpose::Rbac,
-            // Nobody's parameters hide which resources have a namespace, nor do they hide a Deny.
+            // Parameters must displace neither a Deny nor the knowledge which resources are
+            // namespaced.
             WatchPurpose::Definition => RoomPurpose::Rbac,
             _ => RoomPurpose::Policies,
         }
@@ -106,13 +108,13 @@ impl WatchedKind {
         self.group == RBAC && matches!(self.kind.as_str(), "Role" | "ClusterRole")
     }
 
-    /// Whose part of a room an object takes: that of its namespace, empty for none. Who may make
-    /// a Namespace fills it, too.
+    /// The namespace whose share of a room an object takes; empty for none. A Namespace counts to
+    /// its own share.
     pub(crate) fn namespace_of<'n>(&self, (namespace, name): &'n (String, String)) -> &'n str {
         if self.is_namespace() { name } else { namespace }
     }
 
-    /// The most bytes, and the most values, of one of its objects as JSON.
+    /// The maximum number of bytes and of values of its objects as JSON.
     fn max_size(&self) -> (usize, usize) {
         match self.role {
             WatchPurpose::AccessRequest => MAX_ACCESS_REQUEST,
@@ -121,7 +123,7 @@ impl WatchedKind {
         }
     }
 
-    /// The most bytes that are read of one of its objects.
+    /// The maximum number of bytes that are read of an object.
     pub(crate) fn max_written_bytes(&self) -> usize {
         match self.role {
             WatchPurpose::Definition => MAX_DEFINITION_BYTES,
@@ -129,18 +131,22 @@ impl WatchedKind {
         }
     }
 
+    /// Checks the length of an object.
+    ///
     /// # Errors
     ///
-    /// None of its objects may have so many bytes.
+    /// The object has more `bytes` than objects of this kind may have.
     pub(crate) fn check_bytes(&self, bytes: usize) -> Result<(), LeftOutReason> {
         let (max, _) = self.max_size();
         let too_large = LeftOutReason::TooLarge { bytes, max };
         (bytes <= max).then_some(()).ok_or(too_large)
     }
 
+    /// Checks the number of values of an object.
+    ///
     /// # Errors
     ///
-    /// None of its objects may have so many values, so many `times` as many as are taken.
+    /// The object has more than `times` as many `values` as objects of this kind may have.
     pub(crate) fn check_values(&self, values: usize, times: usize) -> Result<(), LeftOutReason> {
         let max = self.max_size().1 * times;
         let too_many = LeftOutReason::TooManyValues { values, max };
@@ -148,8 +154,8 @@ impl WatchedKind {
     }
 }
 
-/// How many bytes of memory an object of this kind takes at most, where it has so many bytes and
-/// values as JSON, besides what each takes.
+/// An upper bound of the bytes of memory of an object's content, which has this many bytes and
+/// values as JSON.
 pub(crate) fn content_bytes(kind: &WatchedKind, bytes: usize, values: usize) -> usize {
     let (of_byte, of_value) = match kind.room() {
         // Rules of large roles are indexed by their words.
@@ -161,7 +167,7 @@ pub(crate) fn content_bytes(kind: &WatchedKind, bytes: usize, values: usize) -> 
     of_byte * bytes + of_value * values
 }
 
-/// How many values a JSON text has, keys among them.
+/// The number of values in a JSON text, including keys.
 pub(crate) fn count_values(text: &[u8]) -> usize {
     let (mut count, mut rest) = (1, text);
     while let Some((&byte, after)) = rest.split_first() {
@@ -175,7 +181,7 @@ pub(crate) fn count_values(text: &[u8]) -> usize {
     count
 }
 
-/// What comes after the string that begins a text.
+/// The text after a string, whose opening quote has been read.
 fn after_string(mut text: &[u8]) -> &[u8] {
     while let Some(end) = memchr2(b'"', b'\\', text) {
         let (skipped, is_end) = match text.get(end) {
@@ -190,17 +196,17 @@ fn after_string(mut text: &[u8]) -> &[u8] {
     &[]
 }
 
-/// How many are known by name.
+/// The maximum number of objects whose names are kept.
 const MAX_NAMED: usize = 1_000;
 
-/// How many of a list are named in the log.
+/// The maximum number of objects of a list that are named in the log.
 const MAX_LOGGED: usize = 10;
 
-/// What was left out of one kind.
+/// The objects of one kind that are left out.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOutObjects {
     named: BTreeMap<Name, LeftOutReason>,
-    /// How many more there were.
+    /// The number of further objects.
     unnamed: usize,
 }
 
@@ -215,7 +221,8 @@ impl LeftOutObjects {
         }
     }
 
-    /// The object is taken, or gone. Whether it was left out.
+    /// Notes that the object is no longer left out, or was deleted. Returns whether it was left
+    /// out.
     pub(crate) fn remove(&mut self, name: &Name) -> bool {
         self.named.remove(name).is_some()
     }
@@ -232,12 +239,12 @@ impl LeftOutObjects {
         self.named.len() + self.unnamed
     }
 
-    /// Which names are left out; `None` where not all of them are known.
+    /// The names of all that are left out; `None` if there are more than are kept.
     pub(crate) fn all(&self) -> Option<BTreeSet<Name>> {
         (self.unnamed == 0).then(|| self.named.keys().cloned().collect())
     }
 
-    /// Of those for which there was no room: whose part each takes, and the bytes of its content.
+    /// The objects for which there was no room: the share of each, and the bytes of its content.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (RoomShare, usize)> {
         self.named.values().filter_map(|reason| match *reason {
             LeftOutReason::NoRoom { bytes, share } => Some((share, bytes)),
@@ -245,14 +252,14 @@ impl LeftOutObjects {
         })
     }
 
-    /// What is wrong with each.
+    /// The faults of the objects whose names are kept.
     pub(crate) fn faults(&self, cluster: &Arc<str>, kind: &WatchedKind) -> impl Iterator<Item = Faults> {
         let named = self.named.iter();
         named.map(move |(name, reason)| reason.faults(cluster, kind, name))
     }
 }
 
-/// Says that an object is left out.
+/// Logs that an object is left out.
 pub(crate) fn log_left_out(cluster: &Arc<str>, kind: &WatchedKind, name: &Name, reason: LeftOutReason) {
     if logging::allows_line(cluster) {
         let fault = reason.faults(cluster, kind, name);
@@ -260,7 +267,7 @@ pub(crate) fn log_left_out(cluster: &Arc<str>, kind: &WatchedKind, name: &Name, 
     }
 }
 
-/// Says which objects are left out that were not `before`.
+/// Logs the objects that are left out now and were not `before`.
 pub(crate) fn log_new_left_out(
     cluster: &Arc<str>,
     kind: &WatchedKind,
