@@ -1,4 +1,4 @@
-//! A folder of files by cluster, date and hour that is bounded by bytes and age together: the oldest hours are
+//! A folder of files by cluster, date and hour, bounded by total size and age: the oldest hours are
 //! removed first.
 
 use std::collections::BTreeMap;
@@ -14,33 +14,34 @@ use crate::config::FolderBounds;
 use crate::telemetry::create_private_folder;
 use portcullis_policy::model::Time;
 
-/// What a file takes at least: a folder of very small files is bounded too.
+/// The bytes that a file counts at least, so that the number of very small files is bounded, too.
 const MIN_FILE_BYTES: u64 = 512;
 
-/// A sixteenth of the maximum size is removed at once, and old files are searched for sixteen times in the maximum age.
+/// A sixteenth of the maximum size is removed at a time, and files that are too old are removed
+/// sixteen times within the maximum age.
 const PARTS: u32 = 16;
 
-/// After how long a file under a temporary name is one that nobody completes.
+/// The age at which a file with a temporary name counts as abandoned.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The folder, of which files of one kind are the own.
+/// A folder, and the state of its files of one kind.
 #[derive(Debug)]
 pub(crate) struct PartitionFolder {
     bounds: FolderBounds,
     kind: RowKind,
-    /// What the own files take.
+    /// The bytes of the files of this kind.
     total: u64,
-    /// What was added of it since they are being compared.
+    /// The bytes that were added since the last comparison was started.
     added: u64,
-    /// When they were last compared with the bounds.
+    /// When the last comparison with the bounds was started.
     read_at: SystemTime,
-    /// Compares them now: there may be a million, and lines do not wait for that.
+    /// The thread of that comparison. There may be a million files, and lines must not wait for it.
     comparing: Option<JoinHandle<u64>>,
 }
 
-/// The date and the hour, as folders name them; in the order of time.
+/// The names of the date and hour folders, in the order of time.
 type HourFolder = (String, String);
 
 /// A file that may be removed.
@@ -53,12 +54,12 @@ struct OldFile {
 // === impl PartitionFolder ===
 
 impl PartitionFolder {
-    /// Makes the folder if it does not exist, for its owner alone, and has what is beyond the bounds removed,
-    /// without waiting for that: a reload does not.
+    /// Creates the folder if it does not exist, accessible to its owner only, and starts removing
+    /// files beyond the bounds, without waiting for that, so that a reload is not delayed.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made or read.
+    /// The folder cannot be created or read.
     pub(crate) fn open(bounds: &FolderBounds, kind: RowKind, now: SystemTime) -> io::Result<Self> {
         create_private_folder(&bounds.folder)?;
         fs::read_dir(&bounds.folder)?;
@@ -78,8 +79,8 @@ impl PartitionFolder {
         &self.bounds.folder
     }
 
-    /// Takes note of a file of so many bytes, and has the oldest removed where all take too much. Waits for
-    /// those only if they take a sixteenth more than they may.
+    /// Counts a new file of `bytes`, and starts removing the oldest files if the total exceeds the
+    /// maximum. Waits for that only if the maximum is exceeded by a sixteenth.
     pub(crate) fn add(&mut self, bytes: u64, now: SystemTime) {
         let bytes = bytes.max(MIN_FILE_BYTES);
         self.total += bytes;
@@ -93,7 +94,7 @@ impl PartitionFolder {
         }
     }
 
-    /// Removes what has become too old. After how long there may be more of that.
+    /// Removes files that are too old, and returns the time until it should be called again.
     pub(crate) fn rest(&mut self, now: SystemTime) -> Duration {
         let pause = self.bounds.max_age / PARTS;
         let since = now.duration_since(self.read_at).unwrap_or(pause);
@@ -104,9 +105,10 @@ impl PartitionFolder {
         pause
     }
 
-    /// Waits until the files are compared with the bounds, if they are being compared.
+    /// Waits for the comparison with the bounds, if one is running.
     pub(crate) fn wait(&mut self) {
-        // A file that was added meanwhile may count twice until the next time, and none is forgotten.
+        // A file that was added meanwhile may count twice until the next comparison, but none is
+        // left out.
         if let Some(comparing) = self.comparing.take()
             && let Ok(total) = comparing.join()
         {
@@ -114,7 +116,7 @@ impl PartitionFolder {
         }
     }
 
-    /// Whether the files are being compared with the bounds now.
+    /// Whether a comparison with the bounds is running.
     pub(crate) fn is_comparing(&self) -> bool {
         let comparing = self.comparing.as_ref();
         comparing.is_some_and(|comparing| !comparing.is_finished())
@@ -136,8 +138,9 @@ impl PartitionFolder {
     }
 }
 
-/// Removes what is too old, and where the rest takes too much, the oldest until there is some room. What the rest
-/// takes. What cannot be read or removed now is tried again the next time.
+/// Removes files that are too old, and if the rest exceeds the maximum, the oldest until a part of
+/// it is free. Returns the bytes of the rest. Files that cannot be read or removed are tried again
+/// the next time.
 fn bound(bounds: &FolderBounds, kind: RowKind, now: SystemTime) -> u64 {
     let mut hours: BTreeMap<HourFolder, u64> = BTreeMap::new();
     each_hour(&bounds.folder, |hour, folder| {
@@ -160,7 +163,7 @@ fn bound(bounds: &FolderBounds, kind: RowKind, now: SystemTime) -> u64 {
             break;
         }
         let target = if is_too_old { 0 } else { most };
-        // Of an hour, there may be more by now than was counted.
+        // Files of the hour may have been added since they were counted.
         total = total.saturating_sub(remove_hour(
             (bounds, kind, now),
             &hour,
@@ -170,13 +173,14 @@ fn bound(bounds: &FolderBounds, kind: RowKind, now: SystemTime) -> u64 {
     total
 }
 
-/// Removes files of an hour, of all clusters, the oldest first, until they took `wanted` bytes. What they took.
+/// Removes the oldest files of an hour, of all clusters, until `wanted` bytes are freed. Returns
+/// the bytes that were freed.
 fn remove_hour(
     (bounds, kind, now): (&FolderBounds, RowKind, SystemTime),
     (date, hour): &HourFolder,
     wanted: u64,
 ) -> u64 {
-    // What is behind a link is an archive of somebody.
+    // Links are not followed: an archive may be behind one.
     let is_folder = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir());
     let days = folders(&bounds.folder, "cluster=").map(|(_, cluster)| cluster.join(date));
     let hours = days.filter(is_folder).map(|day| day.join(hour));
@@ -199,7 +203,7 @@ fn remove_hour(
         }
     }
     for folder in folders {
-        // Those that are not empty stay.
+        // Removing a folder fails if it is not empty.
         let emptied = folder.ancestors().take(3).try_for_each(fs::remove_dir);
         drop(emptied);
     }
@@ -216,7 +220,7 @@ fn each_hour(folder: &Path, mut each: impl FnMut(HourFolder, &Path)) {
     }
 }
 
-/// The folders whose name begins with `prefix`.
+/// The subfolders whose name begins with `prefix`.
 fn folders(folder: &Path, prefix: &'static str) -> impl Iterator<Item = (String, PathBuf)> {
     entries(folder).filter_map(move |entry| {
         let name = entry.file_name().into_string().ok()?;
@@ -225,7 +229,7 @@ fn folders(folder: &Path, prefix: &'static str) -> impl Iterator<Item = (String,
     })
 }
 
-/// The files of `kind`, and those that nobody completes.
+/// The files of `kind`, and abandoned temporary files.
 fn own_files(folder: &Path, kind: RowKind, now: SystemTime) -> impl Iterator<Item = OldFile> {
     entries(folder).filter_map(move |entry| {
         let name = entry.file_name().into_string().ok()?;
@@ -234,7 +238,7 @@ fn own_files(folder: &Path, kind: RowKind, now: SystemTime) -> impl Iterator<Ite
             .and_then(|rest| rest.strip_prefix('-'));
         let is_own = rest.is_some_and(|rest| rest.ends_with(".parquet"));
         let [begin, end] = TEMPORARY;
-        // One that another process removes meanwhile takes no place.
+        // A file that another process has removed does not count.
         let found = entry.metadata().ok()?;
         let mut written = found.modified().ok()?;
         if !is_own {
@@ -256,7 +260,7 @@ fn entries(folder: &Path) -> impl Iterator<Item = DirEntry> {
     fs::read_dir(folder).into_iter().flatten().flatten()
 }
 
-/// When an hour is over.
+/// The end of an hour.
 fn end_of((date, hour): &HourFolder) -> Option<SystemTime> {
     let (date, hour) = (date.strip_prefix("date=")?, hour.strip_prefix("hour=")?);
     let begin = Time::parse(&format!("{date}T{hour}:00:00Z"))?.as_microseconds();

@@ -1,9 +1,9 @@
-//! The pages of columns in a file that anybody may have written: what they claim is checked, and then their values
-//! are decoded, some rows at a time.
+//! The pages of columns in a file from an untrusted source: the sizes that they declare are
+//! checked, and then their values are decoded in batches of rows.
 //!
-//! The library that decodes them trusts the sizes that stand in a file: a page of 40 bytes may claim to be 2 GB, or a
-//! dictionary to have two billion entries. So what is written in Thrift's compact protocol, the metadata and the
-//! headers of pages, is walked here before the library takes memory for it.
+//! The library that decodes them trusts the sizes in a file: a page of 40 bytes may declare 2 GB,
+//! or a dictionary of two billion entries. Therefore the metadata and the page headers, which are
+//! in Thrift's compact protocol, are checked here before the library allocates memory for them.
 
 use std::fmt::Write as _;
 use std::io;
@@ -17,19 +17,19 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::{MAX_GROUP_ROWS, Values};
 use crate::config::files;
 
-/// The most bytes of a file's metadata. A row group of `pack` takes 4 KB.
+/// The most bytes of the metadata of a file. A row group of `pack` takes 4 KB of it.
 pub(crate) const MAX_METADATA_BYTES: usize = 4 << 20;
 
-/// The most items of the lists in it, which take up to 1 KB each once they are read.
+/// The most items of all lists in the metadata. Each takes up to 1 KB in memory.
 const MAX_METADATA_ITEMS: usize = 1 << 16;
 
-/// The most rows of a group that another program may have written.
+/// The most rows of a row group, which another program may have written.
 pub(crate) const MAX_FOREIGN_GROUP_ROWS: usize = MAX_GROUP_ROWS << 4;
 
 const MAX_DEPTH: usize = 16;
 
-/// Plain, by a dictionary, of levels and flags, and of times. Other encodings take memory for as
-/// many values as they claim.
+/// The encodings that are accepted: plain, dictionary, run-length (levels and booleans), and delta
+/// (times). Others take memory for as many values as they declare.
 const ENCODINGS: [i64; 5] = [0, 2, 3, 5, 8];
 
 /// Why a file cannot be read safely.
@@ -43,7 +43,7 @@ const CUT: BoundsError = BoundsError("its metadata or the header of a page is cu
 ///
 /// # Errors
 ///
-/// It is not whole, or claims more than is read.
+/// It is incomplete, or exceeds a limit.
 pub(crate) fn check_metadata(bytes: &[u8]) -> Result<(), BoundsError> {
     let mut walk = ThriftWalk {
         rest: bytes,
@@ -52,12 +52,12 @@ pub(crate) fn check_metadata(bytes: &[u8]) -> Result<(), BoundsError> {
     walk.fields(0, 0, &mut |_, _, _| {})
 }
 
-/// Checks the pages of a column in a row group, which lie one behind the other. `most` is how many
-/// bytes a page may take once it is decompressed; the largest of them is returned.
+/// Checks the consecutive pages of a column in a row group, of which each may have `most` bytes
+/// decompressed, and returns the size of the largest.
 ///
 /// # Errors
 ///
-/// One is not whole, or claims more than is read.
+/// A page is incomplete, or exceeds a limit.
 pub(crate) fn check_pages(mut chunk: &[u8], most: usize) -> Result<usize, BoundsError> {
     let mut largest = 0;
     while !chunk.is_empty() {
@@ -76,7 +76,7 @@ pub(crate) fn check_pages(mut chunk: &[u8], most: usize) -> Result<usize, Bounds
     Ok(largest)
 }
 
-/// What the header of a page claims.
+/// The sizes and encodings that a page header declares.
 #[derive(Debug, Default)]
 struct PageClaims {
     bytes: i64,
@@ -89,8 +89,8 @@ struct PageClaims {
 // === impl PageClaims ===
 
 impl PageClaims {
-    /// The fields of `PageHeader` in parquet.thrift, and of the headers of a data page (5), of a
-    /// dictionary (7), and of a data page of version 2 (8).
+    /// Records a field of `PageHeader` in parquet.thrift, or of the header within it of a data page
+    /// (5), a dictionary page (7), or a data page of version 2 (8).
     fn note(&mut self, parent: i64, field: i64, value: i64) {
         match (parent, field) {
             (0, 2) => self.bytes = value,
@@ -102,7 +102,8 @@ impl PageClaims {
         }
     }
 
-    /// How many bytes it takes, and how many of these follow the header, compressed.
+    /// Checks the header, and returns the size of the page and its compressed size, in bytes after
+    /// the header.
     fn check(&self, most: usize) -> Result<(usize, usize), BoundsError> {
         let bytes = usize::try_from(self.bytes).map_err(|_| CUT)?;
         let is_within = |value: i64, most: usize| usize::try_from(value).is_ok_and(|value| value <= most);
@@ -114,7 +115,7 @@ impl PageClaims {
         if self.has_other_encoding {
             return Err(BoundsError("a page is encoded as `portcullis pack` encodes none"));
         }
-        // Each entry of a dictionary takes four bytes at least.
+        // Each entry of a dictionary takes at least four bytes.
         if !is_within(self.dictionary, bytes / 4) || !is_within(self.values, MAX_FOREIGN_GROUP_ROWS) {
             return Err(BoundsError("a page claims more values than it can have"));
         }
@@ -127,15 +128,15 @@ impl PageClaims {
 #[derive(Debug)]
 struct ThriftWalk<'b> {
     rest: &'b [u8],
-    /// How many items lists may still have.
+    /// The number of list items that are still allowed.
     items: usize,
 }
 
 // === impl ThriftWalk ===
 
 impl ThriftWalk<'_> {
-    /// Goes over the fields of a structure that is the field `parent` of another, and calls `note` with each
-    /// number in it.
+    /// Walks the fields of a struct that is the field `parent` of another, and calls `note` with
+    /// each 32-bit number.
     fn fields(
         &mut self,
         parent: i64,
@@ -159,7 +160,7 @@ impl ThriftWalk<'_> {
                 1 | 2 => {}
                 kind @ 4..=6 => {
                     let value = self.number()?;
-                    // Only numbers of whole structures are claims of pages.
+                    // Only 32-bit fields of the page header, or of a struct in it, are relevant.
                     if kind == 5 && depth < 2 {
                         note(parent, field, value);
                     }
@@ -170,7 +171,7 @@ impl ThriftWalk<'_> {
         }
     }
 
-    /// Goes over a value of `kind`, such as an item of a list.
+    /// Walks a value of `kind`, such as an item of a list.
     fn value(&mut self, kind: u8, depth: usize) -> Result<(), BoundsError> {
         match kind {
             1..=3 => self.skip(1),
@@ -227,7 +228,7 @@ impl ThriftWalk<'_> {
         Err(CUT)
     }
 
-    /// A number with its sign, in zigzag.
+    /// A signed number in zigzag encoding.
     fn number(&mut self) -> Result<i64, BoundsError> {
         let value = self.unsigned()?;
         Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
@@ -259,7 +260,7 @@ pub(crate) enum ColumnError {
     Bounds(#[from] BoundsError),
     #[error("it is damaged: {0}")]
     Damaged(String),
-    /// The library gave up in the middle.
+    /// The library failed within a row group.
     #[error("it is damaged, in row group {0}")]
     Broken(usize),
 }
@@ -272,7 +273,7 @@ pub(crate) fn damaged(error: ParquetError) -> ColumnError {
     ColumnError::Damaged(error.to_string())
 }
 
-/// The pages of one column, which were checked, at their place in the file.
+/// The checked pages of one column, with their offset in the file.
 pub(crate) struct ChunkBytes {
     pub(crate) start: u64,
     pub(crate) bytes: Bytes,
@@ -314,10 +315,10 @@ impl ChunkReader for ChunkBytes {
     }
 }
 
-/// The values of a column in some rows.
+/// The values of a column in a batch of rows.
 pub(crate) enum StoredValues {
     Texts(Vec<Option<ByteArray>>),
-    /// Flags are 0 and 1, seconds the bits of their `f64`.
+    /// Booleans are 0 and 1, doubles the bits of the `f64`.
     Numbers(Vec<Option<i64>>),
 }
 
@@ -419,7 +420,7 @@ impl StoredValues {
             Self::Texts(values) => match (values.get(one), values.get(other)) {
                 (Some(Some(one)), Some(Some(other))) => {
                     let (one, other) = (one.data(), other.data());
-                    // Of a dictionary it is the same memory.
+                    // Values from a dictionary share memory.
                     std::ptr::eq(one, other) || one == other
                 }
                 (Some(one), Some(other)) => one.is_none() && other.is_none(),

@@ -20,22 +20,21 @@ use crate::config::{AdmissionKnowledge, CallerEntry, ClusterEntry, Config, Disk,
 use crate::identity::certificates::system_time;
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
-/// Numbers the authenticators of this process.
+/// The generation of the next authenticator of this process.
 static GENERATIONS: AtomicU64 = AtomicU64::new(1);
 
 impl Authenticator {
-    /// Reads the files that `config.callers` names. `previous` is what served
-    /// until now: what has since been replaced stays good for ten minutes from
-    /// `now` on.
+    /// Reads the files that `config.callers` names. `previous` is the authenticator until now:
+    /// credentials that were replaced since are accepted until ten minutes after `now`.
     ///
-    /// It may be used only if there is no error among the faults; its
+    /// The authenticator may be used only if the faults contain no error; its
     /// [`files`](Self::files) are complete in any case.
     #[must_use]
     pub fn build(config: &Config, previous: Option<&Self>, now: SystemTime) -> (Self, Faults) {
         Self::build_from(&Disk, config, previous, now)
     }
 
-    /// Like [`build`](Self::build), from `files`.
+    /// Like [`build`](Self::build), reading from `files`.
     #[must_use]
     pub fn build_from(
         files: &dyn Files,
@@ -46,8 +45,8 @@ impl Authenticator {
         build(files, config, previous, now)
     }
 
-    /// The same, where API servers publish the keys `of_cluster` for their tokens: those of the entries with
-    /// `webhookToken` that name no file.
+    /// Sets the keys that API servers publish for their tokens, which `of_cluster` returns. They
+    /// apply to entries with `webhookToken` that name no file.
     #[must_use]
     pub(crate) fn with_published_keys<'k>(self, of_cluster: impl Fn(&str) -> Option<&'k [u8]>) -> Self {
         let Self { entries, jwts, .. } = &self;
@@ -60,7 +59,7 @@ impl Authenticator {
     }
 }
 
-/// Reads what `config.callers` names; `previous` is what served until now.
+/// Reads the files that `config.callers` names; `previous` is the authenticator until now.
 fn build(
     files: &dyn Files,
     config: &Config,
@@ -84,7 +83,7 @@ fn build(
     (builder.built, builder.faults)
 }
 
-/// Digests of one process must be alike, else no replaced credential would be known again.
+/// All digests of a process use the same key, so that replaced credentials are recognised.
 fn digester(previous: Option<&Authenticator>, faults: &mut Faults) -> Digester {
     if let Some(previous) = previous {
         return previous.digester.clone();
@@ -121,8 +120,8 @@ fn empty(config: &Config, digester: Digester) -> Authenticator {
     }
 }
 
-/// The schemes that could rotate. Where none could, one is named all the same:
-/// HTTP wants a challenge with every 401.
+/// The challenge with the schemes that are accepted. It is never empty, because HTTP requires a
+/// challenge with every 401.
 fn challenge(built: &Authenticator) -> String {
     let bearer = !built.tokens.is_empty() || !built.jwts.is_empty();
     let basic = !built.passwords.is_empty();
@@ -156,7 +155,7 @@ impl Builder<'_> {
                 self.built.client_ca = authorities;
                 return;
             }
-            // In the words of the listener, which reads the same file.
+            // The same message as that of the listener, which reads the same file.
             Ok(_) => {
                 let message = "contains no certificate in PEM, or an invalid one";
                 (FaultKind::Invalid, message.to_owned())
@@ -167,7 +166,7 @@ impl Builder<'_> {
         self.faults.push(Fault::error(place, kind, message));
     }
 
-    /// Every kubeconfig is read once, whatever the number of entries that name it.
+    /// Reads every kubeconfig once, even if several entries name it.
     fn kubeconfigs(&mut self, previous: Option<&Users>) {
         let config = self.config;
         let paths: BTreeSet<&PathBuf> = config
@@ -210,7 +209,7 @@ impl Builder<'_> {
         self.built.users.insert(key, held);
     }
 
-    /// Has `credential` prove the kubeconfig of the entry at `position`.
+    /// Adds `credential` as a proof of the kubeconfig of the entry at `position`.
     fn accept(
         &mut self,
         position: usize,
@@ -249,7 +248,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Notes that one credential meets two entries of different clusters.
+    /// Reports an error if one credential satisfies two entries of different clusters.
     fn clusters_agree(&mut self, position: usize, other: usize) {
         let callers = &self.config.callers;
         let (Some(entry), Some(other)) = (callers.get(position), callers.get(other)) else {
@@ -291,8 +290,8 @@ impl Builder<'_> {
         credentials
     }
 
-    /// The certificate of `user`. That it cannot be used (yet, or any more) is a
-    /// warning: the API server may get its new certificate before the gateway its new CA.
+    /// The certificate of `user`. If it is not valid yet or any more, this is a warning only: the
+    /// API server may get its new certificate before the gateway gets its new CA.
     fn certificate(&mut self, user: &User, pem: &[u8], positions: &[usize]) -> Option<Credential> {
         const FIELD: &str = "client-certificate";
         let mut chain = match X509::stack_from_pem(pem) {
@@ -308,7 +307,7 @@ impl Builder<'_> {
         } else {
             self.built.client_ca.verify(&leaf, chain.as_slice(), self.now)
         };
-        // That one has expired is said of every certificate alike.
+        // Expired certificates are reported elsewhere, together with all others.
         let is_over = system_time(leaf.not_after()).is_ok_and(|end| end < self.now)
             && self
                 .built
@@ -341,8 +340,8 @@ impl Builder<'_> {
         ))
     }
 
-    /// The tokens of every entry with `pathToken`. None stays accepted once it is gone from its file: that
-    /// has room for the old and the new.
+    /// Reads the tokens of every entry with `pathToken`. A token that is removed from its file is
+    /// rejected at once, because the file can hold the old and the new token.
     fn path_tokens(&mut self) {
         let config = self.config;
         for (position, entry) in config.callers.iter().enumerate() {
@@ -362,8 +361,8 @@ impl Builder<'_> {
         }
     }
 
-    /// The keys of every entry with `jwt` or `webhookToken`. Those that an API server publishes are not known
-    /// yet: see [`Authenticator::with_published_keys`].
+    /// Reads the keys of every entry with `jwt` or `webhookToken`. Keys that an API server
+    /// publishes are added by [`Authenticator::with_published_keys`].
     fn issuers(&mut self) {
         jwks::install();
         let config = self.config;
@@ -384,7 +383,8 @@ impl Builder<'_> {
         self.built.jwts = jwt::Tokens::new(issuers);
     }
 
-    /// Says where a token cannot be accepted because nobody knows which webhook configurations there are.
+    /// Reports entries whose tokens cannot be accepted because the webhook configurations of their
+    /// cluster are not watched.
     fn webhook_configurations_are_watched(&mut self, entry: &CallerEntry) {
         let is_watched = |cluster: &&ClusterEntry| {
             cluster.name == entry.cluster && cluster.admission == AdmissionKnowledge::Watched
@@ -398,7 +398,8 @@ impl Builder<'_> {
              watched: add `{{name: {0}, kubeconfig: …, admission: Watched}}` to `clusters`",
             entry.cluster
         );
-        // One who writes files in a folder of clusters does not hold up what others write.
+        // In a folder of clusters this is a warning, so that one file does not hold back those of
+        // others.
         let fault = match self.config.cluster_folder {
             Some(_) => Fault::warning(place, FaultKind::Required, message),
             None => Fault::error(place, FaultKind::Required, message),
@@ -406,8 +407,8 @@ impl Builder<'_> {
         self.faults.push(fault);
     }
 
-    /// The keys of one issuer in the file at `path`. Those that cannot be used are warned of: an issuer
-    /// may publish keys for others too.
+    /// The keys of one issuer in the file at `path`. Unusable keys are warnings, because an issuer
+    /// may publish keys for other uses.
     fn keys(&mut self, path: &Path, rules: &Jwt) -> IssuerKeys {
         self.built.files.insert(path.to_owned());
         let file = path.display().to_string();

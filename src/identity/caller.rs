@@ -15,148 +15,148 @@ use portcullis_policy::model::cut;
 
 pub use crate::telemetry::metrics::AuthenticationMethod;
 
-/// A caller that was recognised.
+/// An authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// Its name for the log: `FILE:USER` of a kubeconfig, the common name (else
-    /// the first alternative name) of a certificate, the `sub` of a token, `pathToken` of one in the path.
+    /// Its name in the log: `FILE:USER` of a kubeconfig, the common name (or else the first
+    /// alternative name) of a certificate, the `sub` of a token, `pathToken` for a path token.
     pub name: Arc<str>,
-    /// The cluster that it speaks for.
+    /// The cluster for which it makes requests.
     pub cluster: Arc<str>,
-    /// With whom it shares places, bytes, threads and connections: the callers of its cluster, those with
-    /// a token in the path apart from the others.
+    /// The share in which its requests, bytes, threads and connections count: that of the callers
+    /// of its cluster, or that of those with a path token.
     pub share: Arc<str>,
-    /// What it may use.
+    /// The endpoints that it may use.
     pub endpoints: Endpoints,
-    /// Whether the console shows it every cluster, and not its own alone.
+    /// Whether the console shows it every cluster, instead of only its own.
     pub sees_all_clusters: bool,
-    /// What it was recognised by.
+    /// The method by which it was authenticated.
     pub method: AuthenticationMethod,
-    /// The calls that its token is for, where that says so.
+    /// The calls that its token is valid for, if the token says so.
     pub attestation: Option<Arc<Attestation>>,
 }
 
-/// Why a request is not answered.
+/// Why a caller is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Nobody is known by what was shown: 401.
+    /// The credentials identify no caller: 401.
     #[error("unauthorized: {cause}")]
     Unauthenticated {
-        /// The last credential that was checked.
+        /// The method of the last credential that was checked.
         method: AuthenticationMethod,
-        /// What was wrong with it; for the log, not for the caller.
+        /// What is wrong with that credential; for the log, not for the client.
         cause: CredentialFault,
     },
-    /// The credential stands for callers of more than one cluster: 403.
+    /// The credential identifies callers of more than one cluster: 403.
     #[error("`{name}` speaks for more than one cluster")]
     ClusterConflict {
-        /// The first caller that it stands for.
+        /// The name of the first of these callers.
         name: Arc<str>,
-        /// What it was recognised by.
+        /// The method by which it was authenticated.
         method: AuthenticationMethod,
     },
-    /// The caller is known, and this is not for it: 403.
+    /// The caller may not use the endpoint: 403.
     #[error("`{name}` may not use `{}`", endpoint.as_str())]
     EndpointForbidden {
         /// The caller.
         name: Arc<str>,
-        /// What it was recognised by.
+        /// The method by which it was authenticated.
         method: AuthenticationMethod,
-        /// What it asked for.
+        /// The requested endpoint.
         endpoint: Endpoint,
     },
-    /// The caller's token is for the objects of other API groups: 403.
+    /// The caller's token is not valid for the API group of the object: 403.
     #[error("`{name}` may not ask about API group `{group}`")]
     GroupForbidden {
         /// The caller.
         name: Arc<str>,
-        /// What it was recognised by.
+        /// The method by which it was authenticated.
         method: AuthenticationMethod,
-        /// That of the object under review; empty for the core group.
+        /// The API group of the reviewed object; empty for the core group.
         group: String,
     },
-    /// The caller is known, and may not see the console: 403.
+    /// The caller may not see the console: 403.
     #[error("`{name}` may not use the console")]
     ConsoleForbidden {
         /// The caller.
         name: Arc<str>,
-        /// What it was recognised by.
+        /// The method by which it was authenticated.
         method: AuthenticationMethod,
     },
 }
 
-/// What was wrong with a credential.
+/// What is wrong with a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum CredentialFault {
-    /// There was none.
+    /// There is no credential.
     #[error("no credential")]
     Absent,
-    /// It cannot be read at all.
+    /// It cannot be parsed.
     #[error("malformed credential")]
     Malformed,
-    /// It is of a kind that nothing here accepts.
+    /// Its scheme is not supported.
     #[error("unsupported authorization scheme")]
     UnsupportedScheme,
-    /// It could be read, and nobody is known by it.
+    /// It identifies no caller.
     #[error("unknown credential")]
     Unknown,
-    /// The certificate does not lead to the client CA, at this time and for this purpose.
+    /// The certificate does not chain to the client CA, or is not valid now or for this purpose.
     #[error("certificate not trusted")]
     Untrusted,
-    /// The certificate leads to the client CA, and its time is over.
+    /// The certificate chains to the client CA, and has expired.
     #[error("certificate expired on {}", rfc3339(*.0))]
     Expired(SystemTime),
-    /// The caller's other credential is missing.
+    /// Another credential that the entry of `callers` requires is missing.
     #[error("one of the caller's credentials is missing")]
     Incomplete,
-    /// The token in the path is none of a caller's.
+    /// The token in the path belongs to no caller.
     #[error("unknown token in the path")]
     UnknownPathToken,
-    /// The token of an issuer is not one of a caller's.
+    /// The JWT belongs to no caller.
     #[error("token not accepted: {0}")]
     Token(TokenFault),
 }
 
-/// What is wrong with the token of an issuer.
+/// What is wrong with a JWT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum TokenFault {
     /// It is too long, or not three parts of which the first two are JSON.
     #[error("malformed")]
     Malformed,
-    /// Its header asks for what is not understood here (`crit`).
+    /// Its header has `crit`, whose extensions are not supported.
     #[error("critical header not understood")]
     Critical,
-    /// No caller's `issuer` is its `iss`.
+    /// Its `iss` is the `issuer` of no caller.
     #[error("unknown issuer")]
     Issuer,
-    /// No key of the issuer fits its `kid` and `alg`, or several do.
+    /// No key of the issuer matches its `kid` and `alg`, or several do.
     #[error("no key for its `kid` and `alg`")]
     Key,
-    /// The signature is not that of the key.
+    /// The signature does not verify with the key.
     #[error("wrong signature")]
     Signature,
     /// Its `exp` is past.
     #[error("expired")]
     Expired,
-    /// It has no `exp`, or one that is no time: it would be valid for ever.
+    /// It has no `exp`, or an invalid one: it would be valid forever.
     #[error("no valid `exp` claim")]
     NoExpiry,
-    /// Its `nbf` is yet to come.
+    /// Its `nbf` is in the future.
     #[error("not yet valid")]
     NotYetValid,
-    /// Its `aud` holds none of the audiences.
+    /// Its `aud` contains none of the configured audiences.
     #[error("its `aud` has none of the configured audiences")]
     Audience,
-    /// It lacks a claim that the caller's must have.
+    /// It lacks a claim that the entry requires.
     #[error("a required claim is missing or different")]
     Claims,
-    /// It is not a token for the calls of one webhook configuration.
+    /// It is not bound to a webhook configuration.
     #[error("no token bound to a webhook configuration, with the API groups that it may ask about")]
     Unbound,
     /// It is for another URL than that of the request.
     #[error("made for another URL or another kind of webhook configuration")]
     OtherUrl,
-    /// Its webhook configuration is none that is watched of the cluster.
+    /// Its webhook configuration is not among those of the cluster that are watched.
     #[error(
         "bound to a webhook configuration that the cluster does not have, or that does not call this URL"
     )]
@@ -182,11 +182,11 @@ impl Caller {
         })
     }
 
-    /// Whether the caller may ask about objects of each of these API groups.
+    /// Whether the caller may request reviews of objects of each of these API groups.
     ///
     /// # Errors
     ///
-    /// [`Refusal::GroupForbidden`] if its token is for those of others.
+    /// [`Refusal::GroupForbidden`] if its token is not valid for one of them.
     pub fn check_groups<'g>(&self, groups: impl IntoIterator<Item = &'g str>) -> Result<(), Refusal> {
         let Some(attestation) = &self.attestation else {
             return Ok(());
@@ -201,8 +201,8 @@ impl Caller {
         }
     }
 
-    /// Whether anybody can be this caller who learned a token that users of the cluster can learn: what it
-    /// asks about may never have happened.
+    /// Whether the caller proved only a token that users of the cluster can learn. Its requests may
+    /// be made up by any of them.
     #[must_use]
     pub const fn has_only_path_token(&self) -> bool {
         matches!(self.method, AuthenticationMethod::PathToken)
@@ -227,8 +227,8 @@ impl Caller {
 // === impl Refusal ===
 
 impl Refusal {
-    /// The HTTP status that says so; 401 comes with
-    /// [`challenge`](super::Authenticator::challenge) as `WWW-Authenticate`.
+    /// The HTTP status. A 401 has [`challenge`](super::Authenticator::challenge) as
+    /// `WWW-Authenticate`.
     #[must_use]
     pub const fn status(&self) -> u16 {
         match self {
@@ -240,7 +240,7 @@ impl Refusal {
         }
     }
 
-    /// What was checked: the label `method` of the failure.
+    /// The method that was checked: the label `method` of the metric.
     #[must_use]
     pub const fn method(&self) -> AuthenticationMethod {
         match self {
@@ -252,7 +252,7 @@ impl Refusal {
         }
     }
 
-    /// What mends it, for the log of the gateway's administrator.
+    /// The remedy, for the log of the gateway's administrator.
     #[must_use]
     pub const fn remedy(&self) -> &'static str {
         match self {
@@ -269,8 +269,8 @@ impl Refusal {
         }
     }
 
-    /// What the caller gets: nothing that helps to guess. A client that has the key
-    /// of a certificate of the client CA may know that its time is over.
+    /// The message for the client, which reveals nothing that helps to guess. A client with the key
+    /// of a certificate of the client CA may learn that it has expired.
     #[must_use]
     pub fn message(&self) -> Cow<'static, str> {
         match self {
@@ -298,7 +298,7 @@ impl Refusal {
 // === impl CredentialFault ===
 
 impl CredentialFault {
-    /// What mends it, for the log of the gateway's administrator.
+    /// The remedy, for the log of the gateway's administrator.
     const fn remedy(self) -> &'static str {
         match self {
             Self::Absent => {
@@ -368,51 +368,51 @@ impl TokenFault {
     }
 }
 
-/// The most bytes of an API group that are quoted.
+/// The most bytes of an API group in a message.
 const MAX_GROUP_BYTES: usize = 253;
 
-/// The name of a caller with a token in the path.
+/// The name of a caller with a path token.
 pub const PATH_TOKEN_NAME: &str = AuthenticationMethod::PathToken.as_str();
 
-/// A set of fields of an entry.
+/// A set of the fields of an entry of `callers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Fields(u8);
 
-/// An entry of `callers`: the credentials that it needs, and what its caller may do.
+/// An entry of `callers`: the credentials that it requires, and what its caller may do.
 #[derive(Debug, Clone)]
 pub(crate) struct CompiledCaller {
-    /// The request must satisfy every one of these.
+    /// The fields that the credentials of a request must satisfy, all of them.
     pub(crate) needs: Fields,
     pub(crate) endpoints: Endpoints,
     pub(crate) cluster: Arc<str>,
     pub(crate) share: Arc<str>,
-    /// Whether the console shows it every cluster.
+    /// Whether the console shows every cluster to its caller.
     sees_all_clusters: bool,
 }
 
-/// A credential meets one field of one entry.
+/// Proof that a credential satisfies one field of one entry.
 #[derive(Debug, Clone)]
 pub(crate) struct Proof {
-    /// The entry's position.
+    /// The position of the entry.
     pub(crate) entry: usize,
     pub(crate) field: Fields,
-    /// The caller's name, as this field knows it.
+    /// The caller's name according to this field.
     pub(crate) name: Arc<str>,
     pub(crate) method: AuthenticationMethod,
-    /// The last moment at which it counts, if there is one.
+    /// The time until which it counts; `None` if that is unlimited.
     pub(crate) until: Option<SystemTime>,
-    /// The calls that it is for, where it says so.
+    /// The calls that the credential is valid for, if it says so.
     pub(crate) attestation: Option<Arc<Attestation>>,
 }
 
-/// The caller that proofs match, if any.
+/// The result of matching proofs with entries.
 #[derive(Debug)]
 pub(crate) enum CallerMatch {
-    /// One caller, or one that is refused for what it is.
+    /// One caller, or the reason why it is refused.
     Caller(Result<Caller, Refusal>),
-    /// They match some of the fields of an entry, not all.
+    /// The proofs satisfy some of the fields of an entry, but not all.
     Incomplete,
-    /// They match no entry.
+    /// The proofs satisfy no entry.
     Nobody,
 }
 
@@ -462,17 +462,17 @@ impl CompiledCaller {
         }
     }
 
-    /// Whether a token in the path is what it asks for.
+    /// Whether it requires a path token.
     pub(crate) const fn has_path_token(&self) -> bool {
         self.needs.holds(Fields::PATH_TOKEN)
     }
 
-    /// Whether a token bound to a webhook configuration is what it asks for.
+    /// Whether it requires a token bound to a webhook configuration.
     pub(crate) const fn has_webhook_token(&self) -> bool {
         self.needs.holds(Fields::WEBHOOK_TOKEN)
     }
 
-    /// Whether one credential alone can meet it.
+    /// Whether a single credential satisfies it.
     pub(crate) const fn is_simple(&self) -> bool {
         self.needs.is_one()
     }
@@ -486,8 +486,9 @@ impl Proof {
     }
 }
 
-/// Whom `proofs` name, where `others` may complete an entry that they meet in
-/// part. Several entries give the union of their endpoints, for one cluster.
+/// Returns the caller that `proofs` identify. `others` may complete an entry that they satisfy in
+/// part. If several entries of one cluster are satisfied, the caller has the union of their
+/// endpoints.
 pub(crate) fn name(
     entries: &[CompiledCaller],
     proofs: &[Proof],
@@ -509,7 +510,8 @@ pub(crate) fn name(
             Some(caller) if caller.cluster == entry.cluster => {
                 caller.endpoints = caller.endpoints.union(entry.endpoints);
                 caller.sees_all_clusters |= entry.sees_all_clusters;
-                // What limits it does so whatever else the same token meets.
+                // An attestation restricts the caller even if the same token also satisfies an
+                // entry without one.
                 if caller.attestation.is_none() {
                     caller.attestation.clone_from(&proof.attestation);
                 }

@@ -16,11 +16,11 @@ use super::caller::{Caller, CredentialFault, Proof, Refusal};
 use crate::config::ClientCertificate;
 use crate::identity::certificates::system_time;
 
-/// The certificate that a client showed when its connection was opened.
+/// The certificate that a client sent in the handshake.
 ///
-/// Made once for a connection. Each [`Authenticator`](super::Authenticator)
-/// judges it at the first request that it sees, and again when time has changed
-/// the judgement; between these a request costs two comparisons.
+/// It is created once for each connection. An [`Authenticator`](super::Authenticator) verifies it
+/// at the first request and caches the verdict here, until time or a new authenticator makes it
+/// invalid; in between a request costs two comparisons.
 #[derive(Debug)]
 pub struct PeerCertificate {
     pub(crate) leaf: X509,
@@ -28,35 +28,35 @@ pub struct PeerCertificate {
     pub(crate) judgement: ArcSwapOption<CertificateVerdict>,
 }
 
-/// What one authenticator thinks of a certificate, and when.
+/// The verdict of one authenticator on a certificate.
 #[derive(Debug)]
 pub(crate) struct CertificateVerdict {
-    /// Whose judgement it is.
+    /// The generation of the authenticator.
     pub(crate) generation: u64,
-    /// When it holds.
+    /// The time for which the verdict is valid.
     pub(crate) window: ValidityWindow,
-    /// Whether the certificate leads to the client CA, in its time or not.
+    /// Whether the certificate chains to the client CA, expired or not.
     pub(crate) is_of_ca: bool,
-    /// Why it proves nothing; `None` if it may.
+    /// Why the certificate proves nothing; `None` if it is trusted.
     pub(crate) distrust: Option<CredentialFault>,
-    /// What it proves.
+    /// The proofs from the certificate.
     pub(crate) proofs: Vec<Proof>,
-    /// Whom it names without any other credential.
+    /// The caller that the certificate identifies without any other credential.
     pub(crate) alone: Option<Result<Arc<Caller>, Refusal>>,
 }
 
-/// A span of time, ends included.
+/// A period, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ValidityWindow {
     pub(crate) from: SystemTime,
     pub(crate) until: SystemTime,
 }
 
-/// The authorities of client certificates.
+/// The CAs of client certificates.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClientCa(Vec<X509>);
 
-/// What a certificate says of its holder.
+/// The names of the holder of a certificate.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct CertificateNames {
     common_name: Option<String>,
@@ -68,19 +68,19 @@ pub(crate) struct CertificateNames {
     addresses: Vec<Vec<u8>>,
 }
 
-/// OpenSSL's security level of certificates: 112 bits, so no RSA key under 2048
-/// bits and no signature over SHA-1. It is that of OpenSSL's own handshakes,
-/// which leave this judgement to us.
+/// OpenSSL's security level 2, of 112 bits: no RSA keys of fewer than 2048 bits, and no SHA-1
+/// signatures. It is the default level of OpenSSL's handshakes, which leave the verification to
+/// this module.
 const STRENGTH: i32 = 2;
 
-/// Longer chains are not built; a client may send what it likes.
+/// A client may send any number of certificates; longer chains are not built.
 const MAX_INTERMEDIATES: usize = 10;
 
 // === impl PeerCertificate ===
 
 impl PeerCertificate {
-    /// The client's own certificate and the others that it sent with it. Whether
-    /// they are worth anything is found when a request is authenticated.
+    /// The certificate of the client and the others that it sent. They are verified when a request
+    /// is authenticated.
     #[must_use]
     pub fn new(leaf: X509, intermediates: impl IntoIterator<Item = X509>) -> Self {
         let intermediates = intermediates.into_iter().take(MAX_INTERMEDIATES).collect();
@@ -91,8 +91,8 @@ impl PeerCertificate {
         }
     }
 
-    /// Whom the certificate names without any other credential, if `generation` has judged
-    /// it already and the judgement holds at `now`.
+    /// The caller that the certificate identifies without any other credential, if the cached
+    /// verdict is that of `generation` and valid at `now`.
     pub(crate) fn judged_alone(
         &self,
         generation: u64,
@@ -106,7 +106,7 @@ impl PeerCertificate {
         judgement.alone.clone()
     }
 
-    /// The judgement that `generation` has already made and that holds at `now`.
+    /// The cached verdict, if it is that of `generation` and valid at `now`.
     pub(crate) fn judged(&self, generation: u64, now: SystemTime) -> Option<Arc<CertificateVerdict>> {
         let judgement = self.judgement.load_full()?;
         (judgement.generation == generation && judgement.window.contains(now)).then_some(judgement)
@@ -116,7 +116,7 @@ impl PeerCertificate {
 // === impl ValidityWindow ===
 
 impl ValidityWindow {
-    /// As good as for ever: from 1970 into the 26th century.
+    /// Practically forever: from 1970 into the 26th century.
     pub(crate) fn always() -> Self {
         Self {
             from: UNIX_EPOCH,
@@ -135,7 +135,7 @@ impl ValidityWindow {
         }
     }
 
-    /// From notBefore to notAfter.
+    /// The period from `notBefore` to `notAfter`.
     fn of(certificate: &X509Ref) -> Result<Self, ErrorStack> {
         Ok(Self {
             from: system_time(certificate.not_before())?,
@@ -147,7 +147,7 @@ impl ValidityWindow {
 // === impl ClientCa ===
 
 impl ClientCa {
-    /// The certificates of a PEM file.
+    /// Reads the certificates of a PEM file.
     pub(crate) fn from_pem(pem: &[u8]) -> Result<Self, ErrorStack> {
         X509::stack_from_pem(pem).map(Self)
     }
@@ -156,14 +156,13 @@ impl ClientCa {
         self.0.is_empty()
     }
 
-    /// How long a chain from `leaf` over `intermediates` to one of the
-    /// authorities is good, of which every certificate is valid `now` and may
-    /// be used for client authentication. Any of the authorities may end a
-    /// chain, a root or not, as in Go.
+    /// Verifies a chain from `leaf` over `intermediates` to one of the CAs, and returns the period
+    /// for which the chain is valid. Every certificate must be valid `now` and allow client
+    /// authentication. A chain may end with any of the CAs, not only with a root, as in Go.
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// Why there is no such chain.
     pub(crate) fn verify(
         &self,
         leaf: &X509Ref,
@@ -174,7 +173,7 @@ impl ClientCa {
             .unwrap_or_else(|error| Err(error.to_string()))
     }
 
-    /// Like [`verify`](Self::verify), at any time.
+    /// Like [`verify`](Self::verify), ignoring the validity periods.
     pub(crate) fn verify_timeless(&self, leaf: &X509Ref, intermediates: &[X509]) -> Option<ValidityWindow> {
         let window = self.chain(leaf, intermediates, None);
         window.ok().and_then(Result::ok)
@@ -228,8 +227,8 @@ impl ClientCa {
 // === impl CertificateNames ===
 
 impl CertificateNames {
-    /// The names in `certificate`. Of several common names the last one counts,
-    /// as in Go; one that cannot be read counts as absent.
+    /// The names in `certificate`. The last of several common names counts, as in Go. A name that
+    /// cannot be decoded counts as absent.
     pub(crate) fn of(certificate: &X509Ref) -> Self {
         let mut names = Self {
             common_name: texts(certificate.subject_name(), Nid::COMMONNAME).pop(),
@@ -254,7 +253,7 @@ impl CertificateNames {
         }
     }
 
-    /// Whether each list of `wanted` that is not empty holds something of these names.
+    /// Whether each list in `wanted` is empty or contains one of these names.
     pub(crate) fn meet(&self, wanted: &ClientCertificate) -> bool {
         let common_name = |name: &String| self.common_name.as_ref() == Some(name);
         let organization = |name: &String| self.organizations.contains(name);
@@ -268,7 +267,7 @@ impl CertificateNames {
             })
     }
 
-    /// What to call the holder.
+    /// The name for the caller.
     pub(crate) fn display(&self) -> Arc<str> {
         let text = |names: &[String]| names.first().cloned();
         self.common_name
@@ -282,7 +281,7 @@ impl CertificateNames {
     }
 }
 
-/// Nothing wanted is met by everything.
+/// An empty list matches everything.
 fn any<T>(wanted: &[T], meets: impl Fn(&T) -> bool) -> bool {
     wanted.is_empty() || wanted.iter().any(meets)
 }

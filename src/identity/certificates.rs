@@ -25,42 +25,41 @@ use crate::config::kubeconfig::{self, Cluster, Kubeconfig, client};
 use crate::config::{Config, Files};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
-/// When a certificate expires; for a file with several, the earliest.
+/// The expiry of a certificate. In a file with several certificates, the earliest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expiry {
-    /// The file that holds it, or the kubeconfig that names it.
+    /// The file that contains the certificate, or the kubeconfig that names it.
     pub file: PathBuf,
-    /// The user of that kubeconfig; else empty.
+    /// The user in that kubeconfig, or empty.
     pub name: String,
-    /// What it is used for.
+    /// What the certificate is used for.
     pub used_for: Use,
     /// Its `notAfter`.
     pub at: SystemTime,
-    /// Where it is named.
+    /// The field that names it.
     pub place: Place,
 }
 
 /// What a certificate is used for: the values of the label `use`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Use {
-    /// The gateway's own.
+    /// The gateway's own certificate.
     Server,
-    /// Authorities of callers' certificates.
+    /// The CAs of callers' certificates.
     ClientCa,
-    /// A caller's, and the authorities by which it knows the gateway.
+    /// A caller's certificate, and the CAs with which it verifies the gateway.
     Caller,
-    /// Shown to webhooks and authorizers behind the gateway, and their authorities.
+    /// The client certificate for webhooks and authorizers behind the gateway, and their CAs.
     Upstream,
-    /// Shown to API servers that are watched, and their authorities.
+    /// The client certificate for API servers that are watched, and their CAs.
     Cluster,
 }
 
-/// From when on `check` warns of the end of a certificate.
+/// The time before the expiry of a certificate from which `check` warns.
 pub const NOTICE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// A warning for each host by which a kubeconfig of callers reaches the gateway and
-/// that the server's certificate is not for, and for each authority by which it would
-/// not be trusted. When certificates end is not checked here.
+/// Warns of each host in a kubeconfig of callers for which the server's certificate is not valid,
+/// and of each CA there that did not sign it. Expiry is not checked here.
 #[must_use]
 pub fn misfits(config: &Config, files: &dyn Files) -> Faults {
     let mut faults = Faults::new();
@@ -78,7 +77,7 @@ pub fn misfits(config: &Config, files: &dyn Files) -> Faults {
     faults
 }
 
-/// What the gateway shows.
+/// The server's certificate, with its intermediates.
 pub(crate) struct ServedCertificate<'s> {
     certificate: &'s X509,
     intermediates: &'s [X509],
@@ -103,7 +102,7 @@ impl Use {
 // === impl Expiry ===
 
 impl Expiry {
-    /// How it stands with the certificate at `now`, where it ends within [`NOTICE`].
+    /// A warning if the certificate has expired at `now` or expires within [`NOTICE`].
     #[must_use]
     pub fn warning(&self, now: SystemTime) -> Option<Fault> {
         let end = rfc3339(self.at);
@@ -117,7 +116,7 @@ impl Expiry {
     }
 }
 
-/// A warning for each certificate that has ended at `now`, or ends within [`NOTICE`].
+/// A warning for each certificate that has expired at `now` or expires within [`NOTICE`].
 #[must_use]
 pub fn warnings(expiries: &[Expiry], now: SystemTime) -> Faults {
     let mut faults = Faults::new();
@@ -125,9 +124,8 @@ pub fn warnings(expiries: &[Expiry], now: SystemTime) -> Faults {
     faults
 }
 
-/// When each certificate ends that `config` names, in its own files and in the
-/// kubeconfigs that it names. What cannot be read is left out: the code that uses it
-/// reports that.
+/// The expiry of each certificate that `config` names, in its own files and in kubeconfigs. Files
+/// that cannot be read are left out: the code that uses them reports that.
 #[must_use]
 pub fn of_configuration(config: &Config, files: &dyn Files) -> Vec<Expiry> {
     let mut collector = Collector {
@@ -199,7 +197,7 @@ impl Collector<'_> {
         }
     }
 
-    /// The server and the user of a current context.
+    /// Adds the certificates of the current context: of its user and of its cluster.
     fn context(&mut self, path: &Path, used_for: Use) {
         let (Some(context), _, _) = client::of_context(self.files, path) else {
             return;
@@ -215,7 +213,7 @@ impl Collector<'_> {
         self.pem(pem, path, &user.name, used_for, &user.place);
     }
 
-    /// The authorities of a kubeconfig's servers: one series, of the first that ends.
+    /// Adds the CAs of a kubeconfig's clusters as one entry with the earliest expiry.
     fn authorities(&mut self, clusters: &[Cluster], path: &Path, used_for: Use) {
         let ends = |cluster: &Cluster| {
             let at = cluster.authorities.as_deref().and_then(first_end)?;
@@ -267,13 +265,13 @@ fn first_end(pem: &[u8]) -> Option<SystemTime> {
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Reminds once at 30, 7 and 1 days before a certificate ends, and once it has.
+/// Reminds once at 30, 7 and 1 days before a certificate expires, and once after it has.
 #[derive(Debug, Default)]
 pub struct Reminders(HashMap<Certificate, ReminderStage>);
 
 type Certificate = (PathBuf, String, Use);
 
-/// How near the end is. The later, the greater.
+/// How near the expiry is, in the order of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ReminderStage {
     Far,
@@ -286,8 +284,9 @@ enum ReminderStage {
 // === impl Reminders ===
 
 impl Reminders {
-    /// Whom to remind of at `now`: those that came a stage nearer to their end since
-    /// the last call, or that are new and near. A renewed certificate starts from the beginning.
+    /// The certificates to remind of at `now`: those that came a stage nearer to their expiry since
+    /// the last call, or that are new and near it. A renewed certificate starts again at the first
+    /// stage.
     pub fn due<'e>(&mut self, expiries: &'e [Expiry], now: SystemTime) -> Vec<&'e Expiry> {
         let mut stages = HashMap::new();
         let mut due = Vec::new();
@@ -298,7 +297,7 @@ impl Reminders {
             if stage > before {
                 due.push(expiry);
             }
-            // Several of one name: the one that ends first counts.
+            // Of several certificates with one name, the one that expires first counts.
             let kept = stages.entry(certificate).or_insert(stage);
             *kept = stage.max(*kept);
         }
@@ -323,18 +322,18 @@ impl ReminderStage {
 
 const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
-/// A certificate's time as everybody else's. A moment before 1970 becomes 1970.
+/// Converts the time of a certificate. A time before 1970 becomes 1970.
 ///
 /// # Errors
 ///
-/// OpenSSL cannot read it.
+/// OpenSSL cannot convert it.
 pub fn system_time(time: &Asn1TimeRef) -> Result<SystemTime, ErrorStack> {
     let since = Asn1Time::from_unix(0)?.diff(time)?;
     let seconds = i64::from(since.days) * SECONDS_PER_DAY.cast_signed() + i64::from(since.secs);
     Ok(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// `2027-01-31T00:00:00Z`.
+/// Formats a time, such as `2027-01-31T00:00:00Z`.
 #[must_use]
 pub fn rfc3339(time: SystemTime) -> String {
     OffsetDateTime::from(time)
@@ -342,7 +341,7 @@ pub fn rfc3339(time: SystemTime) -> String {
         .unwrap_or_else(|_| "a time that cannot be written".to_owned())
 }
 
-/// `3 days`, `1 day`, `5 hours`; rounded down.
+/// Formats a duration as `3 days`, `1 day` or `5 hours`, rounded down.
 pub(crate) fn days(left: Duration) -> String {
     let (count, unit) = match left.as_secs() {
         seconds if seconds >= SECONDS_PER_DAY => (seconds / SECONDS_PER_DAY, "day"),
@@ -355,7 +354,7 @@ pub(crate) fn days(left: Duration) -> String {
 // === impl ServedCertificate ===
 
 impl<'s> ServedCertificate<'s> {
-    /// The first of a chain, and what it is signed by.
+    /// The first certificate of a chain, with the others as intermediates.
     pub(crate) fn new(chain: &'s [X509]) -> Option<Self> {
         let (certificate, intermediates) = chain.split_first()?;
         Some(Self {
@@ -390,7 +389,7 @@ impl<'s> ServedCertificate<'s> {
             }
         }
         if kubeconfig.clusters.is_empty() {
-            // An API server's for admission: users are called as the hosts they are shown to.
+            // In a kubeconfig of an API server for admission, the names of the users are the hosts.
             let of_user = |user: &kubeconfig::User| {
                 let host = host_of_user(&user.name)?;
                 self.misfit(host, user.place.clone())
@@ -412,7 +411,8 @@ impl<'s> ServedCertificate<'s> {
         Some(Fault::warning(place, FaultKind::Invalid, message))
     }
 
-    /// As Go judges: by alternative names alone, a `*` for one whole label.
+    /// Whether the certificate is valid for `host` by the rules of Go: only alternative names
+    /// count, and `*` stands for one whole label.
     pub(crate) fn is_for(&self, host: &str) -> bool {
         self.verifies(std::slice::from_ref(self.certificate), |rules| {
             rules.set_hostflags(X509CheckFlags::NO_PARTIAL_WILDCARDS | X509CheckFlags::NEVER_CHECK_SUBJECT);
@@ -423,7 +423,7 @@ impl<'s> ServedCertificate<'s> {
         })
     }
 
-    /// Whether one of these authorities in PEM signed it; when it ends does not count.
+    /// Whether one of these CAs, in PEM, signed the certificate. Expiry is ignored.
     pub(crate) fn is_signed_by(&self, authorities: &[u8]) -> bool {
         X509::stack_from_pem(authorities).is_ok_and(|authorities| {
             self.verifies(&authorities, |rules| rules.set_purpose(X509PurposeId::SSL_SERVER))
@@ -460,7 +460,7 @@ impl<'s> ServedCertificate<'s> {
         })
     }
 
-    /// The hosts that it is for.
+    /// The hosts that the certificate is valid for.
     pub(crate) fn names(&self) -> String {
         let names = self.certificate.subject_alt_names();
         let names: Vec<String> = names
@@ -485,14 +485,14 @@ fn address(bytes: &[u8]) -> Option<String> {
     v4.or(v6).ok().map(|address| address.to_string())
 }
 
-/// The host of `https://host:port/path`, an address without its brackets.
+/// The host of `https://host:port/path`; an IP address without brackets.
 pub(crate) fn host_of_url(url: &str) -> Option<&str> {
     let rest = url.split_once("://").map(|(_, rest)| rest)?;
     let authority = rest.split(['/', '?', '#']).next()?;
     host(authority)
 }
 
-/// The host of a user's name, as an API server looks it up; `None` where it is a pattern.
+/// The host in the name of a user, as an API server looks it up; `None` if it is a pattern.
 fn host_of_user(name: &str) -> Option<&str> {
     host(name).filter(|host| !host.contains('*'))
 }

@@ -38,7 +38,7 @@ pub(crate) struct Tokens {
 /// An entry of the configuration, and the keys of its issuer.
 #[derive(Debug, Clone)]
 pub(crate) struct Issuer {
-    /// The entry's position.
+    /// The position of the entry.
     pub(crate) entry: usize,
     /// Whether only tokens bound to a webhook configuration are accepted.
     pub(crate) is_of_webhooks: bool,
@@ -50,24 +50,24 @@ pub(crate) struct Issuer {
 #[derive(Debug)]
 pub(crate) struct CheckedToken {
     pub(crate) proofs: Vec<Proof>,
-    /// If there is no proof, why.
+    /// The reason if there is no proof.
     pub(crate) fault: TokenFault,
-    /// The time in which a check would have the same result; at most [`MAX_TOKEN_CACHE_TIME`] long.
+    /// The period for which the result is valid, which lasts at most [`MAX_TOKEN_CACHE_TIME`].
     window: ValidityWindow,
 }
 
-/// The claims of a token that an entry accepts, or why it does not, and the time in which that holds according to
-/// the token's own `nbf` and `exp`.
+/// The claims of a token that an entry accepts, or why it does not, and the period for which that
+/// is valid by the token's `nbf` and `exp`.
 type ClaimsOutcome = (Result<Map<String, Value>, TokenFault>, ValidityWindow);
 
-/// Longer tokens are rejected unread.
+/// Longer tokens are rejected without parsing.
 const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-/// How long the result for a token is cached. A key that is removed is not accepted from then on: with its file
-/// the whole authenticator is replaced, and this cache with it.
+/// How long the result for a token is cached. A removed key is not accepted any more, because the
+/// whole authenticator, and this cache with it, is replaced when the file of keys changes.
 const MAX_TOKEN_CACHE_TIME: Duration = Duration::from_secs(10);
 
-/// How many results each cache has.
+/// The capacity of each cache.
 const MAX_CACHED_TOKENS: u64 = 1024;
 
 // === impl Tokens ===
@@ -92,8 +92,8 @@ impl Tokens {
         self.issuers.is_empty()
     }
 
-    /// The same issuers, of which those without a file of keys have the `published` ones; `None` is no key. The
-    /// caches start empty, so that a key that is gone is no longer accepted.
+    /// The same issuers, with `published` keys for those without a file of keys. The caches start
+    /// empty, so that a removed key is not accepted any more.
     pub(crate) fn with_keys(&self, published: impl Fn(&Issuer) -> Option<IssuerKeys>) -> Self {
         let with_keys = |issuer: &Issuer| match issuer.rules.jwks {
             Some(_) => issuer.clone(),
@@ -105,8 +105,8 @@ impl Tokens {
         Self::new(self.issuers.iter().map(with_keys).collect())
     }
 
-    /// What `token` proves at `now`; `None` if it does not have the form of a signed token, or there are no
-    /// issuers.
+    /// Checks `token` at `now`. Returns `None` if it does not have the form of a signed token, or
+    /// there are no issuers.
     pub(crate) fn check(&self, token: &[u8], digest: Digest, now: SystemTime) -> Option<Arc<CheckedToken>> {
         if self.issuers.is_empty() || token.iter().filter(|byte| **byte == b'.').count() != 2 {
             return None;
@@ -125,7 +125,7 @@ impl Tokens {
         Some(checked)
     }
 
-    /// How many results are cached.
+    /// The number of cached results.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> u64 {
         self.good.run_pending_tasks();
@@ -165,12 +165,12 @@ impl Tokens {
     }
 }
 
-/// The claims of a token that is not verified yet: anybody may have written them.
+/// The claims of a token that is not verified: they may be forged.
 #[derive(Deserialize)]
 struct UnverifiedClaims<'t> {
     #[serde(borrow)]
     iss: Cow<'t, str>,
-    /// Only read for the log, so that an invalid one is not a fault.
+    /// Used only for the log, so an invalid value is not an error.
     #[serde(default)]
     sub: Value,
 }
@@ -185,7 +185,7 @@ pub(crate) fn claimed(header: &[u8]) -> Option<(String, Option<String>)> {
     Some((claims.iss.into_owned(), claims.sub.as_str().map(str::to_owned)))
 }
 
-/// The header and the `iss` of a token.
+/// The header and the `iss` of a token, without verification.
 fn unverified(token: &[u8]) -> Result<(Header, String), TokenFault> {
     let payload = payload(token)?;
     let header = decode_header(token).map_err(|_| TokenFault::Malformed)?;
@@ -196,7 +196,7 @@ fn unverified(token: &[u8]) -> Result<(Header, String), TokenFault> {
     Ok((header, claims.iss.into_owned()))
 }
 
-/// The second part of a token, decoded.
+/// The decoded payload of a token, its second part.
 fn payload(token: &[u8]) -> Result<Vec<u8>, TokenFault> {
     if token.len() > MAX_TOKEN_BYTES {
         return Err(TokenFault::Malformed);
@@ -209,7 +209,7 @@ fn payload(token: &[u8]) -> Result<Vec<u8>, TokenFault> {
 // === impl Issuer ===
 
 impl Issuer {
-    /// What a token with these claims proves, if it meets the entry in all other respects.
+    /// The proof from a token with these claims, whose signature, times and claims were checked.
     fn proof(&self, claims: &Map<String, Value>) -> Result<Proof, TokenFault> {
         let subject = claims
             .get("sub")
@@ -261,14 +261,14 @@ impl Issuer {
         (self.check_claims(claims), window)
     }
 
-    /// The claims of a token, after checking that it is signed by the issuer, for one of the audiences.
+    /// The claims of a token, after verifying its signature, issuer and audience.
     fn verified(&self, token: &[u8], header: &Header) -> Result<Map<String, Value>, TokenFault> {
         let key = self.keys.find(header.kid.as_deref(), header.alg)?;
         let mut rules = Validation::new(header.alg);
         rules.set_issuer(&[&self.rules.issuer]);
         rules.set_audience(&self.rules.audiences);
         rules.set_required_spec_claims(&["exp", "iss", "aud"]);
-        // Times are checked below, against the request's own clock.
+        // Times are checked by the caller, at the time of the request.
         rules.validate_exp = false;
         rules.validate_nbf = false;
         decode(token, key, &rules)
@@ -296,7 +296,7 @@ impl Issuer {
     }
 }
 
-/// Whether `claim` is what is `wanted`, by the rules of [`Jwt::claims`].
+/// Whether `claim` matches `wanted` by the rules of [`Jwt::claims`].
 fn holds(wanted: &Value, claim: &Value) -> bool {
     match wanted {
         Value::Array(values) => values.iter().any(|wanted| holds(wanted, claim)),
@@ -310,8 +310,8 @@ fn holds(wanted: &Value, claim: &Value) -> bool {
     }
 }
 
-/// From `nbf` to `exp`, with the leeway on both sides. A token without `exp` would be valid for ever, and is
-/// rejected.
+/// The period from `nbf` to `exp`, extended by the leeway on both sides. A token without `exp` is
+/// rejected, because it would be valid forever.
 fn validity(claims: &Map<String, Value>, leeway: Duration) -> Result<ValidityWindow, TokenFault> {
     let time = |name| {
         claims
@@ -333,7 +333,7 @@ fn validity(claims: &Map<String, Value>, leeway: Duration) -> Result<ValidityWin
     })
 }
 
-/// Seconds since 1970, perhaps with a fraction (RFC 7519, 2).
+/// Seconds since 1970, possibly with a fraction (RFC 7519, section 2).
 fn numeric_date(value: &Value) -> Option<SystemTime> {
     let seconds = Duration::try_from_secs_f64(value.as_f64()?).ok()?;
     UNIX_EPOCH.checked_add(seconds)
@@ -341,7 +341,7 @@ fn numeric_date(value: &Value) -> Option<SystemTime> {
 
 // Parsing of the request header `Authorization`.
 
-/// No credential is longer: a service account's token has some 1,500 bytes.
+/// The most bytes of a credential. The token of a service account has about 1,500.
 pub(crate) const MAX_CREDENTIAL_BYTES: usize = 32 * 1024;
 
 /// The credential in the header.
@@ -353,7 +353,7 @@ pub(crate) enum AuthorizationHeader<'h> {
     Basic(Zeroizing<Vec<u8>>),
 }
 
-/// What is wrong with a header, and with which sort of credential.
+/// What is wrong with a header, and the method of its credential.
 pub(crate) type Complaint = (AuthenticationMethod, CredentialFault);
 
 /// Parses the value of the header: a scheme, whose case does not matter, and a credential. White space around the
@@ -406,7 +406,7 @@ mod tests {
 
     use super::*;
 
-    /// `Bearer TOKEN`, `Basic NAME:PASSWORD`, or what is wrong.
+    /// The parsed header as `Bearer TOKEN` or `Basic NAME:PASSWORD`, or the error.
     fn reported(header: &[u8]) -> String {
         match parse(header) {
             Ok(AuthorizationHeader::Bearer(token)) => format!("Bearer {}", String::from_utf8_lossy(token)),

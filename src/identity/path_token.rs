@@ -1,13 +1,14 @@
 //! Tokens in the path: `POST /t/TOKEN/validate`.
 //!
-//! A webhook configuration can hold no credential, and the API server takes one for webhooks only from
-//! a file on its own disk. Where nobody reaches that, the token in the URL keeps strangers on the network
-//! out, and no more: the API server shows the URL of a failed call to the user who made the request. So
-//! its holder may be any user of the cluster, who may claim any user and object. What it asks about is
-//! answered, and changes nothing else.
+//! A webhook configuration cannot contain a credential, and the API server reads one for webhooks
+//! only from a file on its own disk. Where that file cannot be changed, the token in the URL keeps
+//! out clients that merely reach the network. It does no more: the API server shows the URL of a
+//! failed call to the user who made the request. Therefore the holder of a token may be any user of
+//! the cluster, and may claim any user and object. Its requests are answered, and change nothing
+//! else.
 //!
-//! Tokens are kept and compared as all secrets are ([`rotation`](super::rotation)): by a keyed digest, in
-//! constant time.
+//! Tokens are stored and compared like all secrets ([`rotation`](super::rotation)): by a keyed
+//! digest, in constant time.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -24,19 +25,20 @@ use crate::config::{Disk, Endpoint, Files};
 use portcullis_policy::document;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
-/// The least characters of a token: 52 of 36 letters and digits are 268 bits, if they are random.
+/// The least length of a token: 52 random characters of 36 letters and digits have 268 bits.
 const MIN_TOKEN_BYTES: usize = 52;
 
-/// The most, that a webhook configuration can name: its `service.path` must be of DNS subdomains.
+/// The greatest length: a segment of `service.path` in a webhook configuration must be a DNS
+/// subdomain.
 const MAX_TOKEN_BYTES: usize = 253;
 
-/// The most tokens of one file.
+/// The most tokens in one file.
 const MAX_TOKENS: usize = 64;
 
 // === impl Authenticator ===
 
 impl Authenticator {
-    /// Who has this token in the path.
+    /// The caller with this token in the path.
     pub(crate) fn by_path_token(&self, token: &[u8], now: SystemTime) -> Result<Caller, Refusal> {
         let digest = self.digester.digest(Purpose::PathToken, token);
         let proofs = self.path_tokens.get(&digest).map_or(&[][..], Vec::as_slice);
@@ -51,9 +53,9 @@ impl Authenticator {
 }
 
 impl Authenticator {
-    /// Warnings about the webhook configurations in `webhooks.yaml` beside the configuration `file`, under
-    /// the name that `portcullis init` gives it, whose calls no caller of this can make; none where that
-    /// cannot be read: it is the API server's to judge.
+    /// Warns of webhook configurations in `webhooks.yaml` next to the configuration `file`, the
+    /// name that `portcullis init` gives it, whose calls no caller could make. Returns no warnings
+    /// if that file cannot be read, because it belongs to the API server.
     pub(crate) fn registrations_beside(&self, file: &Path) -> Faults {
         let folder = file.parent().unwrap_or(Path::new(""));
         let path = folder.join("webhooks.yaml");
@@ -116,7 +118,7 @@ impl Authenticator {
     }
 }
 
-/// That a token is one of the entry at this `position`.
+/// The proof that a token is one of the entry at `position`.
 pub(crate) fn proof(position: usize) -> Proof {
     Proof {
         entry: position,
@@ -128,7 +130,7 @@ pub(crate) fn proof(position: usize) -> Proof {
     }
 }
 
-/// The tokens in the file at `path`, one in each line; empty lines do not count.
+/// Reads the tokens in the file at `path`, one in each line. Empty lines are ignored.
 pub(crate) fn read(files: &dyn Files, path: &Path) -> (Vec<Secret>, Faults) {
     let mut faults = Faults::new();
     let mut fault = |line: usize, kind, message: String| {
@@ -173,7 +175,7 @@ pub(crate) fn read(files: &dyn Files, path: &Path) -> (Vec<Secret>, Faults) {
     (tokens, faults)
 }
 
-/// Whether `text` can be a token: what a DNS subdomain can be, and long enough not to be guessed.
+/// Whether `text` can be a token: it could be a DNS subdomain, and is too long to be guessed.
 pub(crate) fn is_token(text: &[u8]) -> bool {
     (MIN_TOKEN_BYTES..=MAX_TOKEN_BYTES).contains(&text.len())
         && text

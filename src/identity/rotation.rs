@@ -1,14 +1,14 @@
-//! Credentials as they are kept, and their rotation: replaced credentials are accepted for a while.
+//! Stored credentials and their rotation: replaced credentials are accepted for a limited time.
 //!
-//! The API server re-reads its kubeconfig, certificate and token about once a minute, the
-//! gateway at once. So a credential that was replaced by a newer one of the same user is
-//! accepted for [`GRACE_PERIOD`] longer. A credential that was removed without a successor, or
-//! with its user, is rejected at once: to revoke a credential, remove or rename its user.
+//! The API server reads its kubeconfig, certificate and token again about once a minute, the
+//! gateway at once. Therefore a credential that was replaced by a newer one of the same user is
+//! accepted for another [`GRACE_PERIOD`]. A credential that was removed without a successor, or
+//! together with its user, is rejected at once: to revoke a credential, remove or rename its user.
 //!
-//! Tokens and passwords are not stored, only SHA-256 digests of a random key of this
-//! process and the secret. The time of a look-up in a table of such digests tells an
-//! attacker nothing, because without the key nobody can construct a secret whose digest
-//! begins like another one. The final comparison uses OpenSSL's `CRYPTO_memcmp`.
+//! Tokens and passwords are not stored, only SHA-256 digests of a random key of this process and
+//! the secret. The time of a lookup in a table of these digests tells an attacker nothing, because
+//! without the key it is impossible to construct a secret whose digest shares a prefix with
+//! another. The final comparison uses OpenSSL's `CRYPTO_memcmp`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,10 +21,10 @@ use openssl::error::ErrorStack;
 use openssl::sha::Sha256;
 use zeroize::Zeroizing;
 
-/// How long a replaced credential stays good.
+/// How long a replaced credential is accepted.
 const GRACE_PERIOD: Duration = Duration::from_secs(600);
 
-/// What one user can show.
+/// A credential of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Credential {
     /// A certificate.
@@ -38,9 +38,9 @@ pub(crate) enum Credential {
 /// The credentials of one user.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HeldCredentials {
-    /// Those that its kubeconfig holds.
+    /// The credentials in its kubeconfig.
     pub(crate) current: Vec<Credential>,
-    /// Those that were replaced, and until when they are good.
+    /// The replaced credentials, and until when they are accepted.
     pub(crate) replaced: Vec<(Credential, SystemTime)>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) type Users = HashMap<(PathBuf, String), HeldCredentials>;
 // === impl HeldCredentials ===
 
 impl HeldCredentials {
-    /// What a user holds whose kubeconfig now has `current`, and who held `before`.
+    /// The credentials of a user whose kubeconfig now has `current`, and who had `before`.
     pub(crate) fn rotate(current: Vec<Credential>, before: Option<&Self>, now: SystemTime) -> Self {
         let Some(before) = before else {
             return Self {
@@ -75,7 +75,7 @@ impl HeldCredentials {
         Self { current, replaced }
     }
 
-    /// Each credential and until when it is good, if not for good.
+    /// Each accepted credential and until when it is accepted; `None` means without limit.
     pub(crate) fn accepted(&self) -> impl Iterator<Item = (Credential, Option<SystemTime>)> {
         let current = self.current.iter().map(|credential| (*credential, None));
         current.chain(
@@ -90,11 +90,11 @@ impl HeldCredentials {
 #[derive(Clone, Copy)]
 pub(crate) struct Digest([u8; 32]);
 
-/// What makes digests; its clones make the same.
+/// Computes digests with a key that its clones share.
 #[derive(Clone)]
 pub(crate) struct Digester(Arc<Zeroizing<[u8; 32]>>);
 
-/// What a secret is for: the same text as token and as password has two digests.
+/// The kind of a secret: the same string as a token and as a password has two digests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose {
     /// A bearer token.
@@ -110,14 +110,14 @@ pub(crate) enum Purpose {
 // === impl Digester ===
 
 impl Digester {
-    /// With a key that nobody knows.
+    /// A digester with a random key.
     pub(crate) fn new() -> Result<Self, ErrorStack> {
         let mut key = Zeroizing::new([0; 32]);
         openssl::rand::rand_bytes(key.as_mut())?;
         Ok(Self(Arc::new(key)))
     }
 
-    /// With a key that everybody knows: only for what serves nobody.
+    /// A digester without a secret key, for an authenticator that is not used.
     pub(crate) fn without_key() -> Self {
         Self(Arc::new(Zeroizing::new([0; 32])))
     }

@@ -9,12 +9,12 @@
 //! the removal of one, applies to the next connection. Sessions are never resumed, by
 //! ticket or by cache, so a client of a removed CA cannot return.
 //!
-//! With a client CA, every client is *asked* for a certificate and may decline, because
-//! callers with tokens have none; if every caller has a certificate, a handshake without
-//! one fails. A certificate that does not chain to the CA, or has expired, does not end
-//! the handshake: as in kube-apiserver it authenticates nobody, and the request gets 401
-//! unless another credential is accepted; the log has the reason. `authentication`
-//! identifies the caller of each request, with the current CA.
+//! With a client CA, every client is *asked* for a certificate and may decline, because callers
+//! with tokens have none; if every caller has a certificate, a handshake without one fails. A
+//! certificate that does not chain to the CA, or has expired, does not end the handshake: as in
+//! kube-apiserver it authenticates nobody, and the request gets 401 unless another credential is
+//! accepted; the log has the reason. The [`Authenticator`](super::Authenticator) identifies the
+//! caller of each request, with the current CA.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,13 +35,13 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 /// The protocols that a listener offers, the preferred first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protocols {
-    /// Reviews come by either.
+    /// For the listener of reviews.
     Http2AndHttp1,
-    /// The console speaks one.
+    /// For the console.
     Http1,
 }
 
-/// Everything a handshake needs. Cheap to clone.
+/// The TLS configuration of a listener. Cheap to clone.
 #[derive(Clone)]
 pub struct TlsContext {
     context: SslContext,
@@ -49,12 +49,12 @@ pub struct TlsContext {
     chain: Arc<[X509]>,
 }
 
-/// What a handshake goes by.
+/// The configuration of one handshake.
 #[derive(Clone)]
 pub struct Handshake {
-    /// Certificate, key and client authorities.
+    /// Certificate, key and client CAs.
     pub context: TlsContext,
-    /// A client that has no certificate does not get through.
+    /// Whether the handshake fails if the client has no certificate.
     pub demands_certificate: bool,
 }
 
@@ -64,14 +64,14 @@ impl TlsContext {
     /// Reads and checks the files.
     ///
     /// # Errors
-    /// Every fault at once: a file that cannot be read or holds no certificate
-    /// or key, a key that is encrypted or belongs to another certificate.
+    /// All errors at once: a file that cannot be read or contains no certificate or key, a key that
+    /// is encrypted or belongs to another certificate.
     pub fn build(tls: &Tls) -> Result<Self, Faults> {
         Self::build_for("server", tls, Protocols::Http2AndHttp1)
     }
 
-    /// The same for the console, which offers HTTP/1.1 alone. Faults of the client CA, which is
-    /// that of `server`, are named there.
+    /// Like [`TlsContext::build`], for the console, which offers HTTP/1.1 only. Errors in the
+    /// client CA, which it shares with `server`, name the field of `server`.
     ///
     /// # Errors
     /// Those of [`TlsContext::build`].
@@ -90,16 +90,16 @@ impl TlsContext {
         })
     }
 
-    /// The certificate that it shows, and what that is signed by.
+    /// The served certificate, followed by its intermediates.
     #[must_use]
     pub(crate) fn chain(&self) -> &[X509] {
         &self.chain
     }
 
-    /// An acceptor that asks `current` what each handshake goes by.
+    /// An acceptor that calls `current` for the configuration of each handshake.
     ///
     /// # Errors
-    /// When OpenSSL refuses, which is when it has no memory.
+    /// OpenSSL fails, as it does without memory.
     pub fn acceptor(
         current: impl Fn() -> Handshake + Send + Sync + 'static,
     ) -> Result<SslAcceptorBuilder, ErrorStack> {
@@ -115,15 +115,15 @@ impl TlsContext {
 // === impl Handshake ===
 
 impl Handshake {
-    /// Has `ssl` go on with the context. The verify mode is the connection's
-    /// own and does not come with the context.
+    /// Switches `ssl` to the context. The verify mode has to be set separately, because it belongs
+    /// to the connection and not to the context.
     fn install(&self, ssl: &mut SslRef) -> Result<(), ErrorStack> {
         ssl.set_ssl_context(&self.context.context)?;
         let mut verify = self.context.verify;
         if self.demands_certificate && verify.contains(SslVerifyMode::PEER) {
             verify |= SslVerifyMode::FAIL_IF_NO_PEER_CERT;
         }
-        // Any certificate completes the handshake: see the head of this module.
+        // Any certificate completes the handshake: see the documentation of this module.
         ssl.set_verify_callback(verify, |_chains, _store| true);
         Ok(())
     }
@@ -139,9 +139,9 @@ impl From<TlsContext> for Handshake {
     }
 }
 
-/// A context without certificate: TLS 1.2 and 1.3 as Mozilla's intermediate
-/// profile has them. Options and read-ahead are a connection's from its start, so
-/// they stand in the acceptor and in every context alike.
+/// A context without certificate: TLS 1.2 and 1.3 according to Mozilla's intermediate profile. A
+/// connection takes options and read-ahead from the context with which it starts, so they are set
+/// in the acceptor and in every context.
 fn builder(protocols: Protocols) -> Result<SslAcceptorBuilder, ErrorStack> {
     let mut builder = SslAcceptor::mozilla_intermediate_v5(SslMethod::tls_server())?;
     configure(&mut builder, protocols)?;
@@ -152,7 +152,7 @@ fn configure(builder: &mut SslContextBuilder, protocols: Protocols) -> Result<()
     builder.set_options(SslOptions::NO_TICKET | SslOptions::NO_RENEGOTIATION);
     builder.set_num_tickets(0)?;
     builder.set_session_cache_mode(SslSessionCacheMode::OFF);
-    // One read a request instead of three: header, record, and a look for more.
+    // One read for each request instead of three: record header, record, and a read without data.
     builder.set_read_ahead(true);
     let alpn = protocols.alpn();
     builder.set_alpn_select_callback(move |_ssl, offered| {
@@ -172,20 +172,20 @@ impl Protocols {
     }
 }
 
-/// What the files hold.
+/// The contents of the files.
 pub(crate) struct Material {
-    /// Whose they are: a section of the configuration.
+    /// The section of the configuration that names the files.
     listener: &'static str,
-    /// That of the certificate, for messages.
+    /// The file of the certificate, for messages.
     file: PathBuf,
     certificate: X509,
     intermediates: Vec<X509>,
     key: PKey<Private>,
-    /// The client authorities; empty if clients are not asked.
+    /// The client CAs; empty if clients are not asked for a certificate.
     authorities: Vec<X509>,
 }
 
-/// Reads every file, whatever becomes of the others.
+/// Reads every file, even if another one is invalid.
 pub(crate) fn load(listener: &'static str, tls: &Tls) -> Result<Material, Faults> {
     let mut faults = Faults::new();
     let chain = certificates(&tls.certificate, (listener, "certificate"), &mut faults);
@@ -247,7 +247,7 @@ impl Material {
         let verify = if self.authorities.is_empty() {
             SslVerifyMode::NONE
         } else {
-            // Their names only tell clients which certificate to choose.
+            // The names only help clients to choose a certificate.
             let mut names = Stack::<X509Name>::new()?;
             for authority in &self.authorities {
                 names.push(authority.subject_name().to_owned()?)?;
@@ -259,7 +259,8 @@ impl Material {
     }
 }
 
-/// Why OpenSSL takes no certificate or key that can be read, without its own files and lines.
+/// Why OpenSSL rejects a certificate or key that could be parsed, without OpenSSL's file names and
+/// lines.
 fn refusal(error: &ErrorStack) -> String {
     let reason = error.errors().first().and_then(|first| first.reason());
     match reason {
@@ -275,7 +276,7 @@ fn refusal(error: &ErrorStack) -> String {
     }
 }
 
-/// A field of `tls`, below the section of its listener.
+/// The section of a listener and a field of its `tls`.
 type TlsField = (&'static str, &'static str);
 
 fn certificates(file: &Path, field: TlsField, faults: &mut Faults) -> Vec<X509> {

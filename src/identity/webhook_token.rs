@@ -1,10 +1,10 @@
 //! Service account tokens that API servers present to admission webhooks (KEP-6060, alpha in Kubernetes 1.37).
 //!
-//! Such a token is bound to one webhook configuration, made for one URL, and attests the API groups that its
-//! holder may ask about: an aggregated API server those that it serves, kube-apiserver all. Its signature, times
-//! and audience are checked as those of any token ([`jwt`](super::jwt)); here is what it says besides, as
-//! `pkg/serviceaccount/claims.go` and `pkg/registry/core/serviceaccount/storage/token.go` of Kubernetes 1.37
-//! write it:
+//! A token is bound to one webhook configuration, made for one URL, and attests the API groups for
+//! which its holder may request reviews: for an aggregated API server those that it serves, for
+//! kube-apiserver all. Signature, times and audience are checked as for any token
+//! ([`jwt`](super::jwt)). This module reads the other claims, which `pkg/serviceaccount/claims.go`
+//! and `pkg/registry/core/serviceaccount/storage/token.go` of Kubernetes 1.37 write:
 //!
 //! ```json
 //! {"aud": ["https://portcullis.portcullis.svc:443/validate"],
@@ -12,9 +12,10 @@
 //!                    "attestations": {"admissionReviewAPIGroups": ["apps"]}}}
 //! ```
 //!
-//! A token counts for the path of its URL alone, so that one made for `/validate/images` opens nothing else; for
-//! the kind of configuration that has such a path; and only while that configuration, by name and uid, is one of
-//! the cluster's. [`Snapshot::authenticate`](crate::state::Snapshot::authenticate) compares the last.
+//! A token is valid only for the path of its URL, so that a token for `/validate/images` gives no
+//! access to other paths; for the kind of configuration to which the path belongs; and as long as
+//! that configuration, by name and uid, exists in the cluster.
+//! [`Snapshot::authenticate`](crate::state::Snapshot::authenticate) checks the latter.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -22,13 +23,13 @@ use serde_json::{Map, Value};
 use crate::config::path_of_audience;
 use portcullis_policy::admission::webhook::WebhookTarget;
 
-/// The attestation of API groups.
+/// The name of the attestation of API groups.
 const API_GROUPS: &str = "admissionReviewAPIGroups";
 
-/// Every API group, the core group too, which nothing else attests.
+/// Attests every API group. Nothing else attests the core group.
 const ALL_GROUPS: &str = "*";
 
-/// The calls that a token is for.
+/// The calls that a token is valid for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attestation {
     /// The kind of the webhook configuration that it is bound to.
@@ -37,12 +38,12 @@ pub struct Attestation {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// The URL that it calls.
+    /// The URL that it is made for.
     pub url: String,
     group: String,
 }
 
-/// What stands under `kubernetes.io`. What is not here says nothing about the calls.
+/// The relevant claims under `kubernetes.io`.
 #[derive(Deserialize)]
 struct KubernetesClaims {
     #[serde(rename = "validatingwebhookconfiguration")]
@@ -61,8 +62,9 @@ struct BoundObject {
 // === impl Attestation ===
 
 impl Attestation {
-    /// That of a token with these claims; `None` where it is none of an API server for one webhook configuration,
-    /// one URL and one group or all. Nothing else is made, and what else one might mean is not guessed.
+    /// The attestation in these claims; `None` unless the token is bound to exactly one webhook
+    /// configuration, and has one URL, and one group or all. API servers make no other tokens, so
+    /// others are not interpreted.
     pub(crate) fn of(claims: &Map<String, Value>) -> Option<Self> {
         let bound = KubernetesClaims::deserialize(claims.get("kubernetes.io")?).ok()?;
         let (kind, object) = match (bound.validating, bound.mutating) {
@@ -70,7 +72,7 @@ impl Attestation {
             (None, Some(object)) => ("MutatingWebhookConfiguration", object),
             _ => return None,
         };
-        // An attestation that is not known could be one that limits the token further.
+        // An unknown attestation could restrict the token further.
         let group = bound.attestations.get(API_GROUPS).and_then(only)?;
         if bound.attestations.len() > 1 || [&*object.name, &*object.uid, group].contains(&"") {
             return None;
@@ -84,7 +86,7 @@ impl Attestation {
         })
     }
 
-    /// Whether it is for a request of `path`, as that stands in the request.
+    /// Whether the token is valid for a request of `path`, which is not decoded.
     #[must_use]
     pub fn is_for(&self, path: &str) -> bool {
         let below = match self.kind {
@@ -96,7 +98,7 @@ impl Attestation {
             && path_of_audience(&self.url) == Some(path)
     }
 
-    /// Whether a webhook that calls `target` calls the URL that it is for.
+    /// Whether `target` has the URL that the token is made for.
     #[must_use]
     pub fn calls(&self, target: &WebhookTarget) -> bool {
         match target {
@@ -110,14 +112,14 @@ impl Attestation {
         }
     }
 
-    /// Whether objects of the API group may be asked about; the core group is the empty text.
+    /// Whether the token covers objects of this API group; the core group is the empty string.
     #[must_use]
     pub fn covers(&self, group: &str) -> bool {
         self.group == ALL_GROUPS || (!group.is_empty() && self.group == group)
     }
 }
 
-/// The text that `value` is, or the only one that it lists.
+/// The string that `value` is, or the only string in its list.
 fn only(value: &Value) -> Option<&str> {
     match value {
         Value::String(text) => Some(text),

@@ -1,17 +1,17 @@
-//! What is removed from a review before it is written.
+//! Removes secrets from reviews before they are recorded.
 //!
 //! ```text
 //! resource, rules ──▶ patterns ──┐
-//! kinds anywhere within ─────────┴─▶ marks ──▶ "<redacted>", and a pointer in `redacted`
-//! what was there ──▶ Removed: not in a patch, reason or warning either
+//! secret kinds at any depth ─────┴─▶ marks ──▶ "<redacted>", and a pointer in `redacted`
+//! removed strings ──▶ RemovedTexts: removed from patches, reasons and warnings, too
 //! ```
 //!
-//! Where something of an object is removed, the copies that `kubectl apply` and the API server
-//! keep of it in its metadata are removed too. JSON Patches are redacted likewise: what they put where
-//! something is removed, and copies of that elsewhere.
+//! If a part of an object is removed, the copies of it in the metadata that `kubectl apply` and the
+//! API server keep are removed, too. JSON Patches are redacted in the same way: the values that
+//! they set at removed paths, and copies of removed values elsewhere.
 //!
-//! Users decide what objects are like. So a place is a number until it is written, and what
-//! redaction takes is a small multiple of the review.
+//! Users control their objects. Therefore a removed value is represented by a number until it is
+//! written, and the memory for redaction is a small multiple of the review.
 
 mod removed_texts;
 
@@ -27,44 +27,45 @@ use portcullis_policy::admission::{GroupVersionResource, Request};
 use portcullis_policy::api::AdmissionReview;
 use removed_texts::RemovedTexts;
 
-/// What stands where something was removed.
+/// The replacement for a removed value.
 const MARKER: &str = "<redacted>";
 
-/// The same as JSON.
+/// The replacement as JSON.
 const QUOTED_MARKER: &str = "\"<redacted>\"";
 
-/// The most bytes that the pointers to what was removed from a short text take. Of a longer
-/// one they may take as many as the text.
+/// The most bytes of the pointers to removed values for a short document. For a longer one the
+/// limit is its length.
 const MAX_POINTER_BYTES: usize = 64 << 10;
 
-/// The most values, and the most bytes of JSON, of secrets that texts are compared with on the way
-/// to an answer. Beyond that every text is hidden.
+/// The most values, and the most bytes of JSON, of secrets with which strings are compared before a
+/// review is answered. Beyond that, every string is hidden.
 const MAX_COMPARED: (usize, usize) = (10_000, 4 << 20);
 
-/// So much is removed that saying where takes more than the rest.
+/// So many values are removed that their pointers are longer than the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the places of what is redacted take more bytes than what it is redacted from")]
 pub(crate) struct TooManyPlaces;
 
-/// What was removed from one review, and is to be removed from all that goes with it.
+/// The values removed from one review, which are also removed from everything that is recorded with
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Redaction {
-    /// What is never written of its objects.
+    /// The paths that are never recorded of the objects in the review.
     patterns: Vec<Pattern>,
     removed: RemovedTexts,
-    /// Where something was removed from the line, as JSON Pointers.
+    /// The places in the line where values were removed, as JSON Pointers.
     places: Vec<String>,
-    /// What was removed is too much to compare texts with.
+    /// Whether every string is hidden, because too much was removed to compare it with.
     hides_all: bool,
 }
 
-/// What is secret in a request, for the texts of policies and webhooks that may quote it. It is
-/// found once there is such a text.
+/// The secrets of a request, which messages of policies and webhooks may quote. They are collected
+/// when the first message has to be checked.
 #[derive(Debug)]
 pub(crate) struct QuotedSecrets<'r> {
     request: &'r Request<'r>,
     rules: &'r [Redact],
-    /// What changes its object.
+    /// The JSON Patch that changes the object.
     patch: &'r str,
     redaction: OnceCell<Redaction>,
 }
@@ -72,8 +73,8 @@ pub(crate) struct QuotedSecrets<'r> {
 // === impl QuotedSecrets ===
 
 impl<'r> QuotedSecrets<'r> {
-    /// What `rules` and the built-in ones remove from `request`, and from the JSON Patch that
-    /// changes its object; there may be none.
+    /// The secrets that `rules` and the built-in rules remove from `request`, and from the JSON
+    /// Patch that changes its object; `patch` may be empty.
     pub(crate) const fn new(request: &'r Request<'r>, rules: &'r [Redact], patch: &'r str) -> Self {
         Self {
             request,
@@ -94,7 +95,7 @@ impl TextRedaction for QuotedSecrets<'_> {
 // === impl Redaction ===
 
 impl Redaction {
-    /// The text of the review, in one line, without what `rules` and the built-in ones remove.
+    /// Returns the review in one line, without what `rules` and the built-in rules remove.
     ///
     /// # Errors
     ///
@@ -113,7 +114,7 @@ impl Redaction {
         Ok((into_line(text), redaction))
     }
 
-    /// What is removed from the texts that go with the review alone.
+    /// The removed values of a request and patch that are not written, for checking messages only.
     fn of_texts(request: &Request<'_>, rules: &[Redact], patch: &str) -> Self {
         let mut redaction = Self {
             patterns: patterns(request, rules),
@@ -134,7 +135,7 @@ impl Redaction {
         redaction
     }
 
-    /// Notes what is marked and texts can be compared with.
+    /// Collects the marked values, as long as there are few enough to compare strings with.
     fn note(&mut self, document: &Document<'_>, marks: &Marks) {
         let (mut values, mut bytes) = MAX_COMPARED;
         for node in marks.content(document) {
@@ -149,7 +150,7 @@ impl Redaction {
         }
     }
 
-    /// What is removed of a request.
+    /// Marks what is removed from a request.
     fn marks(&self, request: &Request<'_>) -> Marks {
         let root = request.written.document().root();
         let objects = || [request.object, request.old_object].into_iter().flatten();
@@ -162,7 +163,7 @@ impl Redaction {
             request.options.into_iter().for_each(|options| marks.add(options));
         }
         mark_secret_kinds(root, &mut marks);
-        // The copies in the metadata of the objects in which something is removed.
+        // Also mark the copies in the metadata of objects in which something is removed.
         for object in objects()
             .filter(|object| marks.is_any_in(*object))
             .collect::<Vec<_>>()
@@ -174,7 +175,7 @@ impl Redaction {
         marks
     }
 
-    /// What of a JSON Patch is put where something is removed.
+    /// Marks the values that a JSON Patch sets at removed paths.
     fn patch_marks(&self, root: Node<'_>) -> Marks {
         let mut marks = Marks::default();
         for operation in root.items() {
@@ -182,7 +183,7 @@ impl Redaction {
                 continue;
             };
             let target = operation.get("path").and_then(Node::as_str);
-            // A path that leads nowhere puts its value nowhere, but it is written.
+            // A value at an invalid path is not applied, but would be recorded: remove all of it.
             let steps = target.as_deref().and_then(patch::steps);
             for pattern in &self.patterns {
                 let left = match &steps {
@@ -198,17 +199,17 @@ impl Redaction {
         marks
     }
 
-    /// Whether anything was removed.
+    /// Whether any value was removed.
     pub(crate) const fn is_any(&self) -> bool {
         !self.places.is_empty()
     }
 
-    /// Where something was removed.
+    /// The places where values were removed.
     pub(crate) fn places(&self) -> &[String] {
         &self.places
     }
 
-    /// `text`, unless something that was removed stands in it.
+    /// Returns `text`, or the marker if it contains a removed string.
     pub(crate) fn scrubbed<'t>(&self, text: &'t str) -> &'t str {
         if self.hides_all || self.removed.is_within(text) {
             MARKER
@@ -217,7 +218,8 @@ impl Redaction {
         }
     }
 
-    /// The text of `root`, which stands at `base` in the line, without what is marked.
+    /// Returns the JSON of `root` without what is marked. `base` is the pointer to `root` in the
+    /// line.
     fn remove(&mut self, root: Node<'_>, marks: Marks, base: &str) -> Result<String, TooManyPlaces> {
         let document = root.document();
         marks.content(document).for_each(|node| self.removed.add(node));
@@ -234,7 +236,8 @@ impl Redaction {
     }
 }
 
-/// What stands in place of a value. A review has an object, or none: text is neither.
+/// The replacement for a value. An object or options in the review must remain objects, so that the
+/// review can be decoded.
 fn marker(node: Node<'_>, pointer: &str) -> &'static str {
     let is_member = memchr::memchr_iter(b'/', pointer.as_bytes()).take(3).count() == 2;
     if is_member && node.kind() == Kind::Object {
@@ -244,7 +247,7 @@ fn marker(node: Node<'_>, pointer: &str) -> &'static str {
     }
 }
 
-/// What is removed of the objects of a request.
+/// The paths that are removed from the objects of a request.
 fn patterns(request: &Request<'_>, rules: &[Redact]) -> Vec<Pattern> {
     let mut patterns = Vec::new();
     let is = |group: &str, resource: &str, subresource: &str, kind: &str| {
@@ -273,7 +276,7 @@ fn patterns(request: &Request<'_>, rules: &[Redact]) -> Vec<Pattern> {
     patterns
 }
 
-/// The copies that metadata has of what an object was.
+/// The copies of an object in its metadata.
 fn companions() -> [Pattern; 2] {
     [
         Pattern::keys(["metadata", "annotations", LAST_APPLIED]),
@@ -290,8 +293,8 @@ fn applies(rule: &Redact, request: &Request<'_>) -> bool {
     is_subresource && (names(&request.resource) || names(&request.request_resource))
 }
 
-/// The patch in one line of JSON, without what is removed from the object that it changes; `at`
-/// is its place in the line.
+/// Returns the patch in one line of JSON, without what is removed from the object that it changes.
+/// `at` is the pointer to the patch in the line.
 ///
 /// # Errors
 ///
@@ -303,7 +306,8 @@ pub(crate) fn redacted_patch(
 ) -> Result<String, TooManyPlaces> {
     let text = escape_bytes(patch);
     let Ok(document) = Document::parse(text.as_ref()) else {
-        // What it would change cannot be told: written where there is nothing to hide, as text.
+        // What an invalid patch changes is unknown: it is written as a string if there is nothing
+        // to hide.
         if redaction.patterns.is_empty() && !redaction.is_any() {
             let mut written = String::new();
             write_string(&mut written, &text);
@@ -314,7 +318,7 @@ pub(crate) fn redacted_patch(
     };
     let root = document.root();
     let mut marks = redaction.patch_marks(root);
-    // Every text that is, or has in it, what was removed elsewhere.
+    // Also mark every string that is or contains a value removed elsewhere.
     let is_copy = |node: &Node<'_>| {
         node.kind() == Kind::String && redaction.removed.is_within(&node.as_str().unwrap_or_default())
     };
@@ -325,7 +329,7 @@ pub(crate) fn redacted_patch(
     Ok(into_line(text))
 }
 
-/// The same JSON without line breaks: within its texts there are none.
+/// The JSON without line breaks. There are none within its strings.
 pub(crate) fn into_line(json: String) -> String {
     if json.contains(['\n', '\r']) {
         return json.trim().replace(['\n', '\r'], " ");
@@ -333,20 +337,19 @@ pub(crate) fn into_line(json: String) -> String {
     json
 }
 
-// The values that are removed, as places in the index of a document: those that paths lead to, and
-// what is secret in objects whose kind says so, wherever they stand (lists, templates, custom
-// resources).
+// The removed values, as positions in the index of a document: those at removed paths, and the
+// secrets in objects of certain kinds at any depth (in lists, templates and custom resources).
 
-/// Where `kubectl apply` keeps what was applied.
+/// The annotation in which `kubectl apply` keeps the applied object.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Where an API server keeps who set which field.
+/// The field in which an API server keeps the owners of fields.
 pub(crate) const MANAGED_FIELDS: &str = "managedFields";
 
-/// Values that are removed; a value may be marked several times, and within another.
+/// The values to remove. A value may be marked several times, and within another marked value.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// Position, and whether what is there is secret.
+    /// The position of each value, and whether its content is secret.
     found: Vec<(u32, bool)>,
 }
 
@@ -358,18 +361,18 @@ impl Marks {
         self.found.push((node.position(), true));
     }
 
-    /// Marks one that could tell the names of fields alone.
+    /// Marks a value that could reveal only the names of fields.
     pub(crate) fn add_names(&mut self, node: Node<'_>) {
         self.found.push((node.position(), false));
     }
 
-    /// Whether something in `node` is marked, or all of it.
+    /// Whether `node`, or a value within it, is marked.
     pub(crate) fn is_any_in(&self, node: Node<'_>) -> bool {
         let within = node.position()..node.end();
         self.found.iter().any(|(position, _)| within.contains(position))
     }
 
-    /// The values whose content is secret, of those within others the outermost.
+    /// The values whose content is secret, without those within others of them.
     pub(crate) fn content<'d>(&self, document: &'d Document<'d>) -> impl Iterator<Item = Node<'d>> {
         let secret = self.found.iter().filter(|(_, is_content)| *is_content);
         let mut positions: Vec<u32> = secret.map(|(position, _)| *position).collect();
@@ -382,7 +385,7 @@ impl Marks {
         })
     }
 
-    /// The positions of all, in rising order.
+    /// The positions of all values, ascending and without duplicates.
     pub(crate) fn into_positions(self) -> Vec<u32> {
         let mut positions: Vec<u32> = self.found.into_iter().map(|(position, _)| position).collect();
         positions.sort_unstable();
@@ -391,7 +394,7 @@ impl Marks {
     }
 }
 
-/// What is removed of an object: a path from its root.
+/// A path from the root of an object to a value that is removed.
 #[derive(Debug, Clone)]
 pub(crate) struct Pattern(Vec<PathStep>);
 
@@ -406,23 +409,23 @@ impl Pattern {
         Self(names.map(key).to_vec())
     }
 
-    /// Whether it is the object itself.
+    /// Whether the path is that of the object itself.
     pub(crate) const fn is_whole(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Marks what it leads to in `node`.
+    /// Marks the values at the path in `node`.
     pub(crate) fn find(&self, node: Node<'_>, marks: &mut Marks) {
         follow_path(&self.0, node, marks);
     }
 
-    /// What of the path is left once `taken` have been gone; `None` where they lead elsewhere.
-    /// Indices of lists need no step of their own.
+    /// The rest of the path after the steps `taken`; `None` if these lead to another value. List
+    /// indices among the steps are skipped, because paths do not contain them.
     pub(crate) fn after<S: AsRef<str>>(&self, taken: &[S]) -> Option<&[PathStep]> {
         let mut left = self.0.as_slice();
         for step in taken.iter().map(AsRef::as_ref) {
             match left.split_first() {
-                // Within what is removed.
+                // The steps lead into a removed value.
                 None => break,
                 Some((PathStep::Each, rest)) => left = rest,
                 Some((PathStep::Key(name), rest)) if name == step => left = rest,
@@ -434,10 +437,10 @@ impl Pattern {
     }
 }
 
-/// Marks what `steps` lead to in `node`.
+/// Marks the values at the path `steps` in `node`.
 pub(crate) fn follow_path<'s, 'd>(steps: &'s [PathStep], node: Node<'d>, marks: &mut Marks) {
     let is_content = !matches!(steps.last(), Some(PathStep::Key(name)) if name == MANAGED_FIELDS);
-    // The lists and maps all of whose values are gone into, and with which steps.
+    // The enclosing lists and maps that are being iterated, each with the steps for its values.
     let mut around: Vec<(Children<'d>, &'s [PathStep])> = Vec::new();
     let mut next = Some((node, steps));
     while let Some((node, steps)) = next.take() {
@@ -451,9 +454,9 @@ pub(crate) fn follow_path<'s, 'd>(steps: &'s [PathStep], node: Node<'d>, marks: 
             (Some((PathStep::Each, rest)), Kind::Object | Kind::Array) => {
                 around.push((node.children(), rest))
             }
-            // A name is that of each item.
+            // A key applies to each item of a list.
             (Some((PathStep::Key(_), _)), Kind::Array) => around.push((node.children(), steps)),
-            // Not of the type that the path expects: what it hides may be in there.
+            // The value does not have the type that the path expects, but may contain the secret.
             (Some(_), Kind::String) => marks.add(node),
             (Some(_), Kind::Null | Kind::Bool | Kind::Number) => {}
         }
@@ -473,7 +476,7 @@ fn is_index(step: &str) -> bool {
     step == "-" || !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// What is secret in an object of each of these kinds.
+/// The secret paths in objects of each kind.
 static KINDS: LazyLock<[(&str, Vec<Pattern>); 4]> = LazyLock::new(|| {
     let last_applied = || Pattern::keys(["metadata", "annotations", LAST_APPLIED]);
     let secret = vec![
@@ -482,7 +485,7 @@ static KINDS: LazyLock<[(&str, Vec<Pattern>); 4]> = LazyLock::new(|| {
         last_applied(),
         Pattern::keys(["metadata", MANAGED_FIELDS]),
     ];
-    // Items of a list need not say what they are.
+    // The items of a list may lack `kind`.
     let list = vec![
         Pattern::keys(["items", "data"]),
         Pattern::keys(["items", "stringData"]),
@@ -503,7 +506,7 @@ static KINDS: LazyLock<[(&str, Vec<Pattern>); 4]> = LazyLock::new(|| {
     ]
 });
 
-/// Marks what is secret in all that is below `root`.
+/// Marks the secrets in all objects within `root`.
 pub(crate) fn mark_secret_kinds(root: Node<'_>, marks: &mut Marks) {
     if !may_have_any(root.raw()) {
         return;
@@ -517,13 +520,13 @@ pub(crate) fn mark_secret_kinds(root: Node<'_>, marks: &mut Marks) {
     }
 }
 
-/// Whether the text may name one of the kinds. An escape may spell any letter.
+/// Whether `text` may contain the name of one of the kinds, of which any letter may be escaped.
 fn may_have_any(text: &str) -> bool {
     let has = |part: &str| memmem::find(text.as_bytes(), part.as_bytes()).is_some();
     has("Secret") || has("TokenRe") || has("\\u")
 }
 
-/// One step of a path that names a field.
+/// A step to a field.
 fn key(name: &str) -> PathStep {
     PathStep::Key(name.to_owned())
 }

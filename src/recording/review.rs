@@ -1,5 +1,5 @@
-//! One review to be recorded, with the calls of webhooks made for it and the object that each was asked
-//! about: its answer counts for no other.
+//! A review to record, with the calls to webhooks made for it. Each call is recorded with the
+//! object that it was about, because a webhook's answer applies to that object only.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,62 +16,62 @@ use portcullis_policy::api::OwnedAdmissionReview;
 use portcullis_policy::authorization::authorizer::NamedOpinion;
 use portcullis_policy::model::{Cause, Decision};
 
-/// What a review takes besides its texts.
+/// The memory of a review in addition to its strings.
 const REVIEW_OVERHEAD_BYTES: usize = 1024;
 
-/// A review, who asked, and what was answered.
+/// A review with its caller and its decision.
 #[derive(Debug)]
 pub struct RecordedReview {
-    /// For when it was decided.
+    /// The time for which it was decided.
     pub time: SystemTime,
-    /// What was asked.
+    /// The endpoint of the request.
     pub endpoint: Endpoint,
-    /// The only policy or webhook configuration that was to be asked: the end of the path.
+    /// The only policy or webhook configuration to evaluate, from the path of the request.
     pub name: Option<String>,
-    /// The cluster the caller speaks for.
+    /// The cluster of the caller.
     pub cluster: String,
     /// The caller's name.
     pub caller: String,
-    /// The revision of what it was decided by.
+    /// The revision of the snapshot that decided it.
     pub revision: Arc<str>,
-    /// The answer.
+    /// The decision.
     pub decision: RecordedDecision,
-    /// What other authorizers said, in the order asked.
+    /// The opinions of other authorizers, in the order of the calls.
     pub opinions: Vec<NamedOpinion>,
-    /// What webhooks behind the gateway said, in the order asked.
+    /// The calls to webhooks behind the gateway, in their order.
     pub calls: Vec<RecordedCall>,
-    /// The review.
+    /// The body of the request.
     pub body: RecordedBody,
 }
 
-/// What was answered.
+/// The decision about a review.
 #[derive(Debug)]
 pub struct RecordedDecision {
-    /// Whether it may be.
+    /// The decision itself.
     pub decision: Decision,
-    /// Why.
+    /// The reason of the reply.
     pub reason: String,
     /// The object that decided.
     pub cause: Option<Cause<'static>>,
-    /// What went wrong on the way; empty if nothing did.
+    /// The evaluation error; empty if there is none.
     pub error: String,
     /// The JSON Patch of the reply; empty if there is none.
     pub patch: String,
 }
 
-/// A review as it was received.
+/// The body of a request.
 #[derive(Debug)]
 pub enum RecordedBody {
     /// A SubjectAccessReview.
     Access(Box<[u8]>),
-    /// An AdmissionReview, which was read already.
+    /// An AdmissionReview, which is decoded.
     Admission(Arc<OwnedAdmissionReview>),
 }
 
 // === impl RecordedReview ===
 
 impl RecordedReview {
-    /// How much memory it holds.
+    /// The bytes of memory that it holds.
     pub(crate) fn bytes(&self) -> usize {
         let body = match &self.body {
             RecordedBody::Access(body) => body.len(),
@@ -88,26 +88,26 @@ impl RecordedReview {
     }
 }
 
-/// The object of a call, as compared with that of the review.
+/// The object of a call, compared with that of the review.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObjectState {
-    /// As received.
+    /// The object that was received.
     Received,
-    /// Changed on the way: a digest of what it had become.
+    /// An object that was changed before the call, with its digest.
     Changed(String),
-    /// Changed on the way, and something of it is redacted. No digest is kept of it, from
-    /// which what was removed could be guessed.
+    /// An object that was changed before the call, in a review of which something is redacted. Its
+    /// digest is not recorded, because removed values could be guessed from it.
     Redacted,
 }
 
-/// About which object `call` asks.
+/// The object that `call` is about.
 #[must_use]
 pub fn object_state(call: &Call) -> ObjectState {
     match &call.object {
         None => ObjectState::Received,
         Some(object) => {
             let mut digest = Sha256::new();
-            // As of the object in one line.
+            // The digest of the object in one line, as it is recorded.
             for part in object.text().trim().split_inclusive(['\n', '\r']) {
                 match part.strip_suffix(['\n', '\r']) {
                     None => digest.update(part.as_bytes()),
@@ -126,7 +126,7 @@ pub fn object_state(call: &Call) -> ObjectState {
 // === impl ObjectState ===
 
 impl ObjectState {
-    /// The same in a review of which something is redacted, or not.
+    /// The same state, without digest if the review `is_redacted`.
     #[must_use]
     pub fn within(self, is_redacted: bool) -> Self {
         match self {
@@ -135,7 +135,7 @@ impl ObjectState {
         }
     }
 
-    /// What [`Display`](fmt::Display) writes, read again.
+    /// Parses the output of [`Display`](fmt::Display).
     pub(crate) fn parse(text: &str) -> Self {
         match text {
             "received" => Self::Received,
@@ -155,13 +155,13 @@ impl fmt::Display for ObjectState {
     }
 }
 
-/// What a call takes besides its texts.
+/// The memory of a call in addition to its strings.
 const CALL_OVERHEAD_BYTES: usize = 512;
 
-/// One webhook that was asked, and its answer.
+/// A call to a webhook, and its answer.
 #[derive(Debug, Clone)]
 pub struct RecordedCall {
-    /// What was asked, without the object.
+    /// The call, without its object.
     call: Call,
     object: ObjectState,
     answer: WebhookAnswer,
@@ -171,8 +171,8 @@ pub struct RecordedCall {
 // === impl RecordedCall ===
 
 impl RecordedCall {
-    /// `answer` is what came back, and decided nothing if it `is_shadow`. Of the object that was
-    /// asked about a digest is kept: it may be large, and each webhook may be asked about another.
+    /// A call with its `answer`, which had no effect if it `is_shadow`. Of the object only a digest
+    /// is kept, because it may be large and different for each webhook.
     #[must_use]
     pub fn new(call: Call, answer: WebhookAnswer, is_shadow: bool) -> Self {
         Self {
@@ -191,7 +191,7 @@ impl RecordedCall {
         CALL_OVERHEAD_BYTES + reply
     }
 
-    /// Writes it; `at` is its place in the line.
+    /// Writes the call; `at` is the pointer to it in the line.
     ///
     /// # Errors
     ///

@@ -11,7 +11,7 @@
 //! | `/authorize` | POST | a SubjectAccessReview: [`authorize`] |
 //! | `/validate`, `/validate/{name}` | POST | an AdmissionReview: [`admit`] |
 //! | `/mutate`, `/mutate/{name}` | POST | the same |
-//! | any of them after `/t/{token}` | POST | the same, for callers identified by that token alone |
+//! | `/t/{token}` followed by one of the last two | POST | the same, for callers identified by that token alone |
 //!
 //! Any other method is answered with 405, any other path with 404. [`receive`](super::receive)
 //! makes the checks before a review is decoded.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! consult: matchConditions, cached answers ──all known──▶ decided, at once
-//!             │ one is not
+//!             │ one is not known
 //!             ▼
 //! PendingQuestion::ask ──▶ the same question already asked? ──yes──▶ wait for its answer
 //!                        │ no
@@ -10,7 +10,7 @@
 //!                  call: up to 5 attempts ──▶ api: verify ──▶ cache ──▶ every request that waits
 //! ```
 //!
-//! Facts: `apiserver/plugin/pkg/authorizer/webhook/webhook.go`.
+//! It follows `apiserver/plugin/pkg/authorizer/webhook/webhook.go`.
 
 mod answers;
 mod entry;
@@ -37,7 +37,7 @@ use portcullis_policy::model::{Attributes, Deadline, Decision};
 
 pub use entry::CallPlace;
 
-/// The entries of `authorization.webhooks`, ready to be asked.
+/// The webhook authorizers of `authorization.webhooks`.
 #[derive(Debug, Clone, Default)]
 pub struct Authorizers {
     entries: Vec<Arc<WebhookAuthorizer>>,
@@ -47,10 +47,10 @@ pub struct Authorizers {
 // === impl Authorizers ===
 
 impl Authorizers {
-    /// Reads the kubeconfigs of `config`'s entries. An entry that is the same as in `previous`, credentials
-    /// included, keeps its connections and its cached answers.
+    /// Reads the kubeconfigs of `config`'s entries. An entry that is the same as in `previous`,
+    /// including its credentials, keeps its connections and its cached answers.
     ///
-    /// The result is complete only if there is no error among the faults.
+    /// The result is complete only if the faults contain no error.
     #[must_use]
     pub fn build(config: &Config, files: &dyn Files, previous: Option<&Self>) -> (Self, Faults) {
         let mut faults = Faults::new();
@@ -66,7 +66,7 @@ impl Authorizers {
         (built, faults)
     }
 
-    /// Every file that was read or should have been.
+    /// Every file that was read, or would be read if it existed.
     #[must_use]
     pub const fn files(&self) -> &BTreeSet<PathBuf> {
         &self.files
@@ -78,7 +78,7 @@ impl Authorizers {
         self.entries.is_empty()
     }
 
-    /// Their names, in the order in which they are asked.
+    /// The names of the authorizers, in the order in which they are called.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.name())
     }
@@ -99,39 +99,39 @@ impl Authorizers {
 /// The result of a consultation.
 #[derive(Debug)]
 pub struct ConsultationEnd {
-    /// The answer.
+    /// The decision.
     pub authorization: Authorization<'static>,
-    /// What went wrong on the way; empty if nothing did.
+    /// The evaluation error; empty if there is none.
     pub error: String,
-    /// The opinion of each authorizer, in the order asked, if that is wanted.
+    /// The opinion of each authorizer, in the order of the calls, if the consultation keeps them.
     pub opinions: Vec<NamedOpinion>,
 }
 
-/// An authorizer was not asked, because there was no place for a call.
+/// An authorizer was not called, because a limit of calls is reached.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NotAskedError(String);
 
-/// How far a consultation came without waiting.
+/// The result of a consultation without waiting.
 #[derive(Debug)]
 pub enum ConsultationStep {
-    /// To its end.
+    /// The consultation is complete.
     Done(ConsultationEnd),
-    /// To an authorizer that must be asked.
+    /// An authorizer has to be called.
     Ask(Box<PendingQuestion>),
 }
 
-/// A consultation in which an authorizer must be asked.
+/// A consultation in which an authorizer has to be called.
 #[derive(Debug)]
 pub struct PendingQuestion {
     consultation: Consultation,
     question: AuthorizerQuestion,
-    /// The authorizers that are still to come, in order, and whether each is to be asked.
+    /// The remaining authorizers in order, and whether each has to be called.
     ahead: Vec<(Arc<WebhookAuthorizer>, Relevance)>,
 }
 
-/// Takes a place for a call, which is held until the answer arrives, even if no request waits for it any more;
-/// `None` if the limit of calls is reached.
+/// Takes a permit for a call, which is held until the answer arrives, even if no request waits for
+/// it any more. Returns `None` if the limit of calls is reached.
 pub type TakePlace<'t> = &'t (dyn Fn() -> Option<CallPlace> + Sync);
 
 // === impl Authorizers ===
@@ -183,13 +183,14 @@ impl Authorizers {
 // === impl PendingQuestion ===
 
 impl PendingQuestion {
-    /// Asks the remaining authorizers until one allows or denies. If an answer does not arrive by `deadline`, the
-    /// authorizer's failurePolicy decides. Returns the result, and the attributes of the request.
+    /// Calls the remaining authorizers until one allows or denies. If an answer does not arrive by
+    /// `deadline`, the authorizer's failurePolicy decides. Returns the result, and the attributes
+    /// of the request.
     ///
     /// # Errors
     ///
-    /// An authorizer was not asked because the limit of calls is reached, and its failurePolicy would let the
-    /// request continue: a gateway at its limit must not skip a denial.
+    /// An authorizer was not called because a limit of calls is reached, and its failurePolicy
+    /// would let the request continue: a gateway at its limit must not skip a denial.
     pub async fn ask(
         self,
         deadline: Instant,
@@ -242,7 +243,7 @@ impl ConsultationEnd {
     }
 }
 
-/// The opinion of one authorizer; an error if it was not asked.
+/// The opinion of one authorizer; an error if it was not called.
 async fn opinion(
     entry: &Arc<WebhookAuthorizer>,
     question: &AuthorizerQuestion,

@@ -5,13 +5,13 @@
 //!                                  └─▶ request ──▶ reply: status, gzip, bound ──▶ verified: released
 //! ```
 //!
-//! Like client-go: HTTP/1.1 unless HTTP/2 is enabled, only replies of 200 to 206 succeed,
-//! the `timeout` of the call is in the URL. Unlike client-go: no proxy from the
-//! environment, no redirects, no retry on `Retry-After`, and every reply is bounded. A
-//! request is sent a second time only if its idle connection closed before any of it was
-//! written.
+//! As in client-go, HTTP/1.1 is used unless HTTP/2 is enabled, only replies with a status from 200
+//! to 206 succeed, and the `timeout` of the call is in the URL. Unlike client-go, there is no proxy
+//! from the environment, there are no redirects, no retries on `Retry-After`, and every reply is
+//! bounded. A request is sent a second time only if its idle connection was closed before any of it
+//! was written.
 //!
-//! Facts: `client-go/rest/request.go`, `client-go/transport`.
+//! It follows `client-go/rest/request.go` and `client-go/transport`.
 
 mod addresses;
 mod connect;
@@ -57,28 +57,29 @@ pub struct Client {
     authorization: ClientAuthorization,
 }
 
-/// How much one call may take.
+/// The limits of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Time for everything from here on: name, dial, handshake, request, reply.
+    /// For the whole call: name resolution, dialling, handshake, request and reply.
     pub timeout: Duration,
-    /// Time for name, dial and handshake, where there is no connection yet; no
-    /// more than `timeout`.
+    /// For name resolution, dialling and handshake, if there is no idle connection; at most
+    /// `timeout`.
     pub connect: Duration,
-    /// The timeout that is sent to the webhook in the URL; none if zero.
+    /// The timeout that is sent in the URL; none if zero.
     pub announced: Duration,
-    /// The largest reply in bytes, as sent and as decompressed.
+    /// The most bytes of the reply, both as sent and decompressed.
     pub reply_bytes: usize,
 }
 
-/// The reply to one call.
+/// The reply of one call.
 #[derive(Default)]
 pub struct Reply {
     /// Its body, decompressed.
     pub body: Bytes,
-    /// The memory that was taken for it.
+    /// The memory that is reserved for it.
     pub taken: Option<TakenMemory>,
-    /// To be released once the body turned out to be a reply to the question that was asked.
+    /// Has to be released after the body was verified as the reply to this request, so that the
+    /// connection can be reused.
     pub connection: UsedConnection,
 }
 
@@ -89,26 +90,26 @@ struct ClientConnections {
     pool: ConnectionPool,
 }
 
-/// How long a token is used before its file is read again; the same as the
-/// leeway of client-go's tokens (`transport/token_source.go`).
+/// How long a token is used before its file is read again: the leeway of client-go's tokens
+/// (`transport/token_source.go`).
 const TOKEN_LEEWAY: Duration = Duration::from_secs(10);
 
-/// The least time between two looks, however often a webhook refuses the token.
+/// The least time between two reads of the file, even if the webhook keeps rejecting the token.
 const MIN_READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The `Authorization` header of each request.
+/// How the `Authorization` header of each request is determined.
 #[derive(Debug, Clone, Default)]
 pub enum ClientAuthorization {
-    /// There is none.
+    /// The header is not sent.
     #[default]
     None,
-    /// Always the same.
+    /// A constant header.
     Fixed(HeaderValue),
-    /// A bearer token out of a file that is read again as time goes by.
+    /// A bearer token from a file that is read again periodically.
     File(Arc<TokenFile>),
 }
 
-/// A file that holds a bearer token, which another program replaces.
+/// A file with a bearer token, which another program updates.
 #[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
@@ -119,11 +120,11 @@ pub struct TokenFile {
 #[derive(Debug)]
 struct CachedToken {
     header: HeaderValue,
-    /// When the file is to be read again.
+    /// When the file has to be read again.
     due: Instant,
-    /// When it was read last, if ever.
+    /// When it was last read, if ever.
     looked: Option<Instant>,
-    /// Somebody looks.
+    /// Whether it is being read.
     is_looking: bool,
 }
 
@@ -134,12 +135,12 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Authorities or a client certificate that cannot be used.
+    /// The CAs or the client certificate cannot be used.
     pub fn new(settings: Settings, authorization: ClientAuthorization) -> Result<Self, SettingsError> {
         let connector = Connector::new(&settings)?;
         let text = |text: &str| HeaderValue::from_str(text).map_err(|_| SettingsError::Header);
         let connections = ClientConnections {
-            // As the URL has it, with its port.
+            // The host header has the port of the URL.
             pool: ConnectionPool::new(connector, text(settings.url.authority())?),
             user_agent: text(&settings.user_agent)?,
             via: text(&format!("1.1 {}", settings.via))?,
@@ -151,13 +152,13 @@ impl Client {
         })
     }
 
-    /// Whom it calls, and how.
+    /// The settings of its connections.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.connections.settings
     }
 
-    /// A client over the same connections that shows `authorization`.
+    /// A client with the same connections that sends `authorization`.
     #[must_use]
     pub fn with_authorization(&self, authorization: ClientAuthorization) -> Self {
         Self {
@@ -166,15 +167,16 @@ impl Client {
         }
     }
 
-    /// Posts `body`, which is JSON, as a part of the trace of `parent`, and gives the reply, whose
-    /// connection ends unless it is released, and whose bytes take of `memory` as they arrive.
+    /// Posts `body`, which is JSON, as a part of the trace of `parent`, and returns the reply. Its
+    /// connection is closed unless it is released, and its bytes are reserved in `memory` as they
+    /// arrive.
     ///
-    /// May be awaited on any runtime; the work is done on threads of its own. A
-    /// caller that stops waiting ends the call.
+    /// May be awaited on any runtime: the work is done on the client's own threads. Dropping the
+    /// future cancels the call.
     ///
     /// # Errors
     ///
-    /// What happened instead of a reply of status 200 to 206 within `bounds`.
+    /// Why there is no reply with a status from 200 to 206 within `bounds`.
     pub async fn post(
         &self,
         body: Bytes,
@@ -268,16 +270,16 @@ impl std::fmt::Debug for ClientConnections {
 // === impl ClientAuthorization ===
 
 impl ClientAuthorization {
-    /// `Bearer`, with `token`.
+    /// The scheme `Bearer` with `token`.
     ///
     /// # Errors
     ///
-    /// A token that no header can hold.
+    /// The token contains characters that are not allowed in a header.
     pub fn bearer(token: &Secret) -> Result<Self, SettingsError> {
         bearer(token.reveal()).map(Self::Fixed)
     }
 
-    /// `Basic`, with a name and password.
+    /// The scheme `Basic` with a username and password.
     ///
     /// # Errors
     ///
@@ -289,11 +291,12 @@ impl ClientAuthorization {
         header("Basic ", encoded.as_bytes()).map(Self::Fixed)
     }
 
-    /// `Bearer`, with `token` for now and later what the file at `path` holds, which is in `scope`.
+    /// The scheme `Bearer` with `token`, and later with the contents of the file at `path`, which
+    /// must be within `scope`.
     ///
     /// # Errors
     ///
-    /// A token that no header can hold.
+    /// The token contains characters that are not allowed in a header.
     pub fn token_file((path, scope): (&Path, &FileScope), token: &Secret) -> Result<Self, SettingsError> {
         let current = CachedToken {
             header: bearer(token.reveal())?,
@@ -317,7 +320,8 @@ impl ClientAuthorization {
         }
     }
 
-    /// The webhook did not accept it: the next call looks at the file, if none did just now.
+    /// Records that the webhook rejected the header: the next call reads the file again, unless it
+    /// was just read.
     pub(crate) fn refused(&self) {
         if let Self::File(file) = self {
             file.refused(Instant::now());
@@ -328,9 +332,9 @@ impl ClientAuthorization {
 // === impl TokenFile ===
 
 impl TokenFile {
-    /// One caller in ten seconds reads the file; the others take what there is, and so
-    /// do all while that takes: its file system holds one thread at most. A file that
-    /// cannot be read leaves the token as it was.
+    /// Returns the header. Once in ten seconds one call reads the file; others use the current
+    /// token meanwhile, so that a slow file system blocks one thread at most. If the file cannot be
+    /// read, the token is kept.
     async fn header(self: &Arc<Self>, now: Instant) -> HeaderValue {
         let (header, is_due) = self.with(|current| {
             let is_due = current.due <= now && !current.is_looking;
@@ -348,7 +352,7 @@ impl TokenFile {
         spawn_blocking(move || file.look()).await.unwrap_or(header)
     }
 
-    /// Reads the file; the header to send from now on.
+    /// Reads the file, and returns the header to send from now on.
     fn look(&self) -> HeaderValue {
         let read = Files::read(&self.scope, &self.path).map(Zeroizing::new);
         let file = self.path.display();
@@ -393,7 +397,7 @@ fn bearer(token: &[u8]) -> Result<HeaderValue, SettingsError> {
     header("Bearer ", token)
 }
 
-/// Marked, so that it is never printed.
+/// A header that is marked as sensitive, so that it is never printed.
 fn header(scheme: &str, credential: &[u8]) -> Result<HeaderValue, SettingsError> {
     let mut text = Zeroizing::new(scheme.as_bytes().to_vec());
     text.extend_from_slice(credential);

@@ -1,5 +1,5 @@
-//! How webhooks are called: the section `upstreams` of the configuration, and those of its
-//! `clusters`, with the files that they name.
+//! The settings for calling webhooks, from the section `upstreams` of the configuration and of its
+//! `clusters`, and from the files that they name.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -13,22 +13,22 @@ use crate::config::{BreakerLimits, ClusterEntry, Config, FileScope, Files, HeldB
 use portcullis_policy::admission::webhook::{ClientConfig, WebhookTarget};
 use portcullis_policy::field::{Fault, FaultKind, Faults};
 
-/// `User-Agent`: as the API server calls webhooks of admission.
+/// The `User-Agent` with which the API server calls admission webhooks.
 pub const USER_AGENT: &str = "kube-apiserver-admission";
 
-/// How all webhooks are called.
+/// The settings for all webhooks.
 #[derive(Debug)]
 pub(crate) struct UpstreamSettings {
     pub(crate) reply_bytes: usize,
-    /// Those that the gateway's administrator wrote.
+    /// The settings in `upstreams`, by the gateway's administrator.
     own: Arc<CallSettings>,
-    /// Those of clusters, which use nothing of any other's.
+    /// The settings for each cluster. They contain nothing of another cluster.
     of_clusters: BTreeMap<String, Arc<CallSettings>>,
-    /// The clusters with `upstreams` of their own, which hold for their webhooks in files too.
+    /// The clusters with `upstreams` of their own, which also apply to their webhooks from files.
     separate: BTreeSet<String>,
 }
 
-/// How some webhooks are called: address, CA, credentials, limits.
+/// The settings for some webhooks: addresses, CA, credentials, limits.
 #[derive(Debug)]
 pub(crate) struct CallSettings {
     pub(crate) in_flight: usize,
@@ -36,27 +36,27 @@ pub(crate) struct CallSettings {
     is_http2: bool,
     via: String,
     addresses: Arc<Addresses>,
-    /// Trusted besides each webhook's own.
+    /// The CAs that are trusted in addition to those of each webhook.
     authorities: Option<Vec<u8>>,
     users: ByHost,
-    /// What each user shows, by its name.
+    /// The credentials of each user, by name.
     credentials: HashMap<String, UpstreamCredentials>,
 }
 
-/// What a user of a kubeconfig shows.
+/// The credentials of a user of a kubeconfig.
 #[derive(Debug, Clone, Default)]
 pub struct UpstreamCredentials {
-    /// In a header.
+    /// Sent in the `Authorization` header.
     pub authorization: ClientAuthorization,
-    /// In the handshake.
+    /// Sent in the handshake.
     pub identity: Option<ClientIdentity>,
 }
 
 // === impl UpstreamSettings ===
 
 impl UpstreamSettings {
-    /// Reads what `config` says. What is wrong with the files of one cluster goes to `held`, and
-    /// its webhooks are called as `previous` has it, or not at all.
+    /// Reads the settings in `config`. Errors in the files of one cluster go to `held`, and its
+    /// webhooks are called with the settings of `previous`, or not at all.
     pub(crate) fn read(config: &Config, previous: Option<&Self>, held: &mut HeldBack) -> (Self, Faults) {
         let (own, mut faults) = CallSettings::read(config, &config.upstreams.access, Addresses::of(config));
         let mut of_clusters = BTreeMap::new();
@@ -81,13 +81,13 @@ impl UpstreamSettings {
         (all, faults)
     }
 
-    /// The cluster by whose settings a webhook is called, which holds for `cluster` alone or, where
-    /// that is `None`, for all.
+    /// The cluster whose settings apply to a webhook; `None` for those of the administrator. The
+    /// webhook applies to `cluster` alone, or to all clusters if that is `None`.
     pub(crate) fn owner<'c>(&self, cluster: Option<&'c str>, is_watched: bool) -> Option<&'c str> {
         cluster.filter(|cluster| is_watched || self.separate.contains(*cluster))
     }
 
-    /// How the webhooks of this owner are called.
+    /// The settings of this owner.
     pub(crate) fn of(&self, owner: Option<&str>) -> Option<&Arc<CallSettings>> {
         match owner {
             None => Some(&self.own),
@@ -99,7 +99,7 @@ impl UpstreamSettings {
 // === impl CallSettings ===
 
 impl CallSettings {
-    /// Those of the webhooks that are watched in a cluster.
+    /// The settings for the watched webhooks of a cluster.
     fn of_cluster(config: &Config, entry: &ClusterEntry) -> (Self, Faults) {
         let none = UpstreamAccess::default();
         let access = config.upstreams_of(entry).unwrap_or(&none);
@@ -122,7 +122,7 @@ impl CallSettings {
         (call_settings, faults)
     }
 
-    /// How to call a webhook, which is of the cluster `tenant`, and what is shown to it.
+    /// The settings and the credentials for calling a webhook of the cluster `tenant`.
     pub(crate) fn of(
         &self,
         webhook: &ClientConfig,
@@ -181,7 +181,7 @@ fn users(access: &UpstreamAccess) -> (ByHost, Faults) {
     }
 }
 
-/// What `user` shows, whose token file is in `scope`.
+/// The credentials of `user`, whose token file must be within `scope`.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! One webhook: client, circuit breaker, in-flight limit, metrics.
 //!
-//! A user whose requests are slow for a webhook must not keep it from answering others:
-//! one user may have at most a quarter of all calls.
+//! Slow requests of one user must not keep a webhook from being called for others: one user may
+//! have at most a quarter of the calls in flight.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,12 +21,12 @@ use super::settings::CallSettings;
 use crate::telemetry::metrics::{Outcome, UpstreamRecorder};
 use crate::telemetry::traces::TraceParent;
 
-/// That there was no connection in time counts for the breaker only if there was
-/// this long, or half of the webhook's own timeout: others before it may have left
-/// it hardly any time.
+/// A connection that could not be established in time counts for the breaker only if there was this
+/// much time, or half of the webhook's own timeout: webhooks called before it may have left it
+/// hardly any.
 const MIN_CONNECT_TIME: Duration = Duration::from_secs(1);
 
-/// How long connecting may take while the breaker is open.
+/// The time for connecting while the breaker is open.
 const OPEN_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One webhook.
@@ -44,10 +44,10 @@ pub(crate) struct Upstream {
 /// Why there is no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FailedCall {
-    /// It cannot be called as it is written.
+    /// Its settings are invalid.
     #[error(transparent)]
     Unusable(#[from] SettingsError),
-    /// It has as many calls as it may.
+    /// The limit of calls in flight is reached.
     #[error(transparent)]
     Full(#[from] InFlightLimitError),
     /// The breaker is open.
@@ -58,23 +58,24 @@ pub(crate) enum FailedCall {
     Call(#[from] CallError),
 }
 
-/// What holds for one call.
+/// The limits of one call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallLimits {
-    /// How long it may take.
+    /// The time for the call.
     pub(crate) timeout: Duration,
-    /// How long the webhook may take when nobody took any of that before it.
+    /// The timeout in the webhook configuration, of which earlier calls may have used a part.
     pub(crate) own_timeout: Duration,
-    /// What becomes of a request about which it could not be asked.
+    /// The effect on the request if the call fails.
     pub(crate) failure_policy: FailurePolicy,
-    /// The largest reply.
+    /// The most bytes of the reply.
     pub(crate) reply_bytes: usize,
 }
 
-/// Which part of all calls may be one user's.
+/// One user may have the limit divided by this.
 const USER_PARTS: usize = 4;
 
-/// For whom a webhook is called: the user of the request, as the callers of one share say it.
+/// The user on whose behalf a webhook is called, together with the caller's share, because clusters
+/// have users of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Requester<'a> {
     /// [`Caller::share`](crate::identity::Caller::share).
@@ -83,7 +84,7 @@ pub struct Requester<'a> {
     pub user: &'a str,
 }
 
-/// A limit of calls at once. Clones count together.
+/// A limit of calls in flight. Clones share the count.
 #[derive(Debug, Clone)]
 pub(crate) struct InFlight {
     limit: usize,
@@ -94,35 +95,35 @@ pub(crate) struct InFlight {
 #[derive(Debug, Default)]
 struct Calls {
     all: AtomicUsize,
-    /// By the hash of the requester, however long its name is. The hasher has keys of its own in
-    /// each process: nobody can choose whose calls count together with theirs.
+    /// By the hash of the requester, because names may be long. The hasher has random keys in each
+    /// process, so that nobody can choose a name that collides with another.
     by_requester: DashMap<u64, usize>,
 }
 
-/// A call that counts as long as this lives.
+/// A call that counts as in flight until this is dropped.
 #[derive(Debug)]
 pub(crate) struct InFlightPermit {
     calls: Arc<Calls>,
     requester: Option<u64>,
 }
 
-/// Which limit leaves no room for one call more, and how to raise it.
+/// The limit that is reached, and how to raise it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InFlightLimitError {
-    /// That of all calls.
+    /// The limit of all calls.
     #[error(
         "it has {0} calls in flight already, as many as `upstreams.inFlight` of the gateway's configuration allows"
     )]
     Webhook(usize),
-    /// That of one user's calls.
+    /// The limit of one user's calls.
     #[error(
         "it has {share} calls for this user in flight already, as many as one user may have: \
         a quarter of `upstreams.inFlight` ({limit}) of the gateway's configuration"
     )]
     Requester {
-        /// The user's calls at once.
+        /// The limit for one user.
         share: usize,
-        /// All calls at once.
+        /// The limit for all calls.
         limit: usize,
     },
 }
@@ -130,7 +131,8 @@ pub(crate) enum InFlightLimitError {
 // === impl Upstream ===
 
 impl Upstream {
-    /// The webhook `id` of the cluster `tenant`, with what can be kept of those of that id `before`.
+    /// The webhook `id` of the cluster `tenant`. It keeps connections, counts and breaker of the
+    /// webhook with that id in `before` that has the same settings.
     pub(crate) fn new(
         (id, tenant): (String, Option<&str>),
         config: &ClientConfig,
@@ -155,7 +157,7 @@ impl Upstream {
             breaker,
             recorder: OnceLock::new(),
         };
-        // The series are those of the id.
+        // The series depend on the id only.
         if let Some(recorder) = before.iter().find_map(|before| before.recorder.get()) {
             built.record_to(recorder.clone());
         }
@@ -166,12 +168,12 @@ impl Upstream {
         &self.id
     }
 
-    /// Whether this is the webhook at `config`.
+    /// Whether this webhook has the client configuration `config`.
     pub(crate) fn is(&self, config: &ClientConfig) -> bool {
         self.config == *config
     }
 
-    /// What is wrong with it, if it can never be called.
+    /// A warning if it can never be called.
     pub(crate) fn warning(&self) -> Option<Fault> {
         let reason = self.client.as_ref().err()?;
         let place = Place {
@@ -182,15 +184,15 @@ impl Upstream {
         Some(Fault::warning(place, FaultKind::Invalid, message))
     }
 
-    /// Counts there from now on.
+    /// Sets the recorder of its metrics.
     pub(crate) fn record_to(&self, recorder: UpstreamRecorder) {
         recorder.breaker_open(self.breaker.as_ref().is_some_and(Breaker::is_open));
-        // Set already: the series are the same.
+        // If it is set already, it is for the same series.
         let _ = self.recorder.set(recorder);
     }
 
-    /// Posts `body` for `requester`, as a part of the trace of `parent`, and waits for the reply, which
-    /// takes of `memory`.
+    /// Posts `body` for `requester`, as a part of the trace of `parent`, and waits for the reply,
+    /// which is reserved in `memory`.
     pub(crate) async fn call(
         &self,
         body: Bytes,
@@ -271,7 +273,7 @@ impl Upstream {
     }
 }
 
-/// The client of `config`, and the one `before` whose connections it has.
+/// The client for `config`, and the webhook in `before` whose connections it shares.
 fn connect<'b>(
     (config, tenant): (&ClientConfig, Option<&str>),
     settings: &CallSettings,
@@ -291,10 +293,10 @@ fn connect<'b>(
     (Client::new(settings, authorization), None)
 }
 
-/// What a call shows of the webhook. Only what comes before the request is sent, or
-/// what a proxy says in its place (503), shows that it is not there: a webhook that
-/// drops the connection, hangs or errs may do so about this one request, and what one
-/// user sends must not cut it off from all.
+/// What the result of a call says about the webhook. Only errors before the request is sent, and
+/// the status 503, which a proxy sends in its place, show that it is unreachable. A webhook that
+/// drops the connection, hangs or fails may do so because of this one request, and one user's
+/// requests must not open the breaker for all.
 fn reachability<R>(result: &Result<R, CallError>, is_fair: bool) -> Reachability {
     match result {
         Ok(_)
@@ -306,7 +308,7 @@ fn reachability<R>(result: &Result<R, CallError>, is_fair: bool) -> Reachability
         ) => Reachability::Unreachable,
         Err(CallError::Connect(_)) if is_fair => Reachability::Unreachable,
         Err(CallError::Status(_)) => Reachability::Reachable,
-        // Of a connection that was open already, these say nothing.
+        // On an established connection these errors prove nothing.
         Err(
             CallError::Connect(_)
             | CallError::Exchange(_)
@@ -336,13 +338,13 @@ impl CallLimits {
         }
     }
 
-    /// Whether there is time enough to connect.
+    /// Whether the call had enough time to connect.
     fn are_fair(self) -> bool {
         self.timeout >= MIN_CONNECT_TIME.min(self.own_timeout / 2)
     }
 }
 
-/// `timeout` rounded up, as the API server announces it.
+/// `timeout` rounded up to seconds, as the API server sends it.
 fn whole_seconds(timeout: Duration) -> Duration {
     let more = u64::from(timeout.subsec_nanos() > 0);
     Duration::from_secs(timeout.as_secs() + more)
@@ -358,7 +360,7 @@ impl InFlight {
         }
     }
 
-    /// The same calls under another limit.
+    /// The same count with another limit.
     pub(crate) fn with_limit(&self, limit: usize) -> Self {
         Self {
             limit,
@@ -366,11 +368,11 @@ impl InFlight {
         }
     }
 
-    /// One call more, for `requester` if for anybody.
+    /// Counts another call in flight, for `requester` if there is one.
     ///
     /// # Errors
     ///
-    /// There are enough.
+    /// A limit is reached.
     pub(crate) fn enter(
         &self,
         requester: Option<Requester<'_>>,
@@ -391,7 +393,7 @@ impl InFlight {
         })
     }
 
-    /// Counts a call of a requester, whose entry is locked meanwhile.
+    /// Counts a call of a requester, whose entry is locked by `held`.
     fn count(&self, held: Entry<'_, u64, usize>) -> Result<(), InFlightLimitError> {
         let share = (self.limit / USER_PARTS).max(1);
         match held {

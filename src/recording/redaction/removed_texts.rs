@@ -1,9 +1,8 @@
-//! The texts that were removed, so that copies of them are removed too: a mutation may have
-//! put them elsewhere, a message may quote them, escape what it quotes, and be cut.
+//! The strings that were removed, so that copies of them are removed, too: a mutation may have
+//! copied them, and a message may quote, escape and truncate them.
 //!
-//! Looking for any number of them takes one pass over a text. Of each position the next six
-//! bytes say whether one of them may begin there (a Bloom filter); where one may, it is looked
-//! for among them in their order.
+//! All of them are searched in one pass over a text. At each position, the next six bytes tell by a
+//! Bloom filter whether one of them may begin there; if so, it is looked up by binary search.
 
 use std::borrow::Cow;
 
@@ -13,53 +12,53 @@ use memchr::memmem;
 
 use portcullis_cel::json::{Kind, Node};
 
-/// The shortest text that is looked for within others.
+/// The shortest string that is searched for within a text.
 const MIN_QUOTED_BYTES: usize = 6;
 
-/// The shortest text that is looked for as a whole.
+/// The shortest string that is compared with a whole text.
 const MIN_WHOLE_BYTES: usize = 4;
 
-/// How much is looked for of a longer text: where its beginning stands, so may the rest.
+/// The bytes of a longer string that are searched for: where they occur, the rest may follow.
 const MAX_COMPARED_BYTES: usize = 32;
 
-/// As many bytes as become [`MAX_COMPARED_BYTES`] in base64.
+/// The number of bytes whose base64 encoding has [`MAX_COMPARED_BYTES`].
 const MAX_ENCODED_BYTES: usize = MAX_COMPARED_BYTES / 4 * 3;
 
-/// How often a message may quote one that quotes another.
+/// How often quotes may be nested: a message may quote a message that contains a quote.
 const MAX_QUOTINGS: usize = 4;
 
-/// The longest escape: `\ud83d\ude00`, of which each half is one where it was cut.
+/// The longest escape: `\ud83d\ude00`. If it is cut in the middle, each half counts.
 const MAX_ESCAPE_BYTES: usize = 12;
 
-/// What a message ends with that was cut.
+/// The end of a truncated message.
 const CUT_MARK: &[u8] = "…".as_bytes();
 
-/// Base64 as CEL decodes it.
+/// Base64 as CEL decodes it, with optional padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Bits of the filter for each text.
+/// The bits of the filter for each string.
 const FILTER_BITS_PER_TEXT: usize = 16;
 
-/// Texts that were removed.
+/// The removed strings.
 #[derive(Debug, Default)]
 pub(crate) struct RemovedTexts {
-    /// The texts that are searched for, one after the other.
+    /// The concatenated strings.
     bytes: Vec<u8>,
-    /// Where each is, in their order once they are sorted. None begins as another.
+    /// The range of each string in `bytes`, sorted. No string is a prefix of another.
     within: Vec<(u32, u32)>,
-    /// Those that are too short to be looked for within others.
+    /// The ranges of the strings that are too short to be searched for within a text, sorted.
     whole: Vec<(u32, u32)>,
-    /// A bit is set for the beginning of each of `within`.
+    /// A Bloom filter for the beginnings of the strings in `within`.
     filter: Vec<u64>,
 }
 
 // === impl RemovedTexts ===
 
 impl RemovedTexts {
-    /// Remembers every text in `node`, also what it is in base64, and what it is base64 of.
+    /// Adds every string in `node`, its base64 encoding, and its decoding if it is base64.
     pub(crate) fn add(&mut self, node: Node<'_>) {
         for text in node.descendants().filter(|node| node.kind() == Kind::String) {
             self.add_text(&text.as_str().unwrap_or_default());
@@ -85,7 +84,7 @@ impl RemovedTexts {
             MIN_WHOLE_BYTES.. => &mut self.whole,
             _ => return,
         };
-        // What is beyond counting is beyond what a review may be.
+        // Positions that do not fit into 32 bits do not occur, because a review is smaller.
         let end = self.bytes.len() + text.len();
         if let (Ok(from), Ok(to)) = (u32::try_from(self.bytes.len()), u32::try_from(end)) {
             of_length.push((from, to));
@@ -93,7 +92,7 @@ impl RemovedTexts {
         }
     }
 
-    /// Prepares for looking, after texts were added.
+    /// Prepares the search, after strings were added.
     pub(crate) fn sort(&mut self) {
         let Self {
             bytes,
@@ -104,7 +103,7 @@ impl RemovedTexts {
         let text = |place: &(u32, u32)| at(bytes, *place);
         whole.sort_unstable_by(|one, other| text(one).cmp(text(other)));
         within.sort_unstable_by(|one, other| text(one).cmp(text(other)));
-        // One that begins as another is found with that.
+        // A string with another one as prefix is found by that prefix.
         within.dedup_by(|one, before| text(one).starts_with(text(before)));
         let bits = (FILTER_BITS_PER_TEXT * within.len()).next_power_of_two().max(64);
         filter.clear();
@@ -117,8 +116,8 @@ impl RemovedTexts {
         }
     }
 
-    /// Whether one of them is `text` or stands in it, however it is quoted there; or the beginning
-    /// of one, where `text` was cut.
+    /// Whether `text` is one of the strings or contains one, even quoted, or ends with the
+    /// beginning of one because it was cut off.
     pub(crate) fn is_within(&self, text: &str) -> bool {
         if self.is_empty() {
             return false;
@@ -133,7 +132,7 @@ impl RemovedTexts {
                 None => return false,
             }
         }
-        // It is quoted more often than any message is.
+        // Deeper quotes do not occur in messages: hide the text.
         true
     }
 
@@ -151,12 +150,12 @@ impl RemovedTexts {
                 || self.is_cut_within(text))
     }
 
-    /// Whether the beginning of one of them stands at the end of `text`, or before a mark that it was
-    /// cut there.
+    /// Whether the beginning of a string stands at the end of `text`, or before a mark of
+    /// truncation.
     fn is_cut_within(&self, text: &[u8]) -> bool {
         let cuts = memmem::find_iter(text, CUT_MARK).chain([text.len()]);
         cuts.map(|end| before_cut(text, end)).any(|text| {
-            // What was cut may be an escape.
+            // The truncated text may end within an escape.
             let escape = memchr::memrchr(b'\\', text).and_then(|escape| text.get(..escape));
             self.ends_with_beginning(text) || escape.is_some_and(|text| self.ends_with_beginning(text))
         })
@@ -175,18 +174,19 @@ impl RemovedTexts {
         })
     }
 
-    /// Whether one of them may begin with the first bytes of `text`.
+    /// Whether one of the strings may begin with the first bytes of `text`.
     fn may_begin(&self, text: &[u8]) -> bool {
         let (word, bit) = bit_of(text, self.filter.len() * 64);
         self.filter.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Whether `text` begins as one of them.
+    /// Whether `text` begins with one of the strings.
     fn begins(&self, text: &[u8]) -> bool {
         if text.len() < MIN_QUOTED_BYTES || !self.may_begin(text) {
             return false;
         }
-        // None begins as another, so that it is the last of those that do not come after it.
+        // No string is a prefix of another, so only the last one that is not greater than `text`
+        // can be its prefix.
         let after = self
             .within
             .partition_point(|place| at(&self.bytes, *place) <= text);
@@ -195,8 +195,8 @@ impl RemovedTexts {
     }
 }
 
-/// What of `text` may be the beginning of a removed one that was cut at `end`: no more of it,
-/// because a text may have as many cuts as characters.
+/// The bytes of `text` before a cut at `end` that may be the beginning of a removed string. They
+/// are bounded, because a text may have as many cuts as characters.
 fn before_cut(text: &[u8], end: usize) -> &[u8] {
     let begin = end.saturating_sub(MAX_COMPARED_BYTES + MAX_ESCAPE_BYTES);
     text.get(begin..end).unwrap_or_default()
@@ -206,7 +206,7 @@ fn at(bytes: &[u8], (from, to): (u32, u32)) -> &[u8] {
     bytes.get(from as usize..to as usize).unwrap_or_default()
 }
 
-/// The word and the bit in it that stand for texts that begin as this one, of so many bits.
+/// The word of the filter, and the bit in it, for texts with this beginning in a filter of `bits`.
 fn bit_of(text: &[u8], bits: usize) -> (usize, u64) {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut beginning = [0; 8];
@@ -219,7 +219,7 @@ fn bit_of(text: &[u8], bits: usize) -> (usize, u64) {
     (place / 64, 1 << (place % 64))
 }
 
-/// As Go decodes base64, whatever lines it is in.
+/// Removes line breaks, which Go ignores in base64.
 fn without_line_breaks(text: &str) -> Cow<'_, str> {
     match text.contains(['\n', '\r']) {
         true => Cow::Owned(text.replace(['\n', '\r'], "")),
@@ -227,10 +227,10 @@ fn without_line_breaks(text: &str) -> Cow<'_, str> {
     }
 }
 
-// Escapes of quoted texts.
+// Escapes in quoted strings.
 
-/// `text` with the escapes of CEL, Go, JSON and Rust replaced by what they mean; `None` where there
-/// are none. What is no escape stays.
+/// Replaces the escapes of CEL, Go, JSON and Rust in `text`; `None` if there are none. Invalid
+/// escapes are kept.
 pub(crate) fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
     let mut plain = Vec::new();
     let (mut rest, mut is_any) = (text, false);
@@ -248,8 +248,8 @@ pub(crate) fn unescaped(text: &[u8]) -> Option<Vec<u8>> {
     is_any.then_some(plain)
 }
 
-/// Writes what the escape means of which this comes after the `\`, and gives how many bytes it has;
-/// 0 where it is none.
+/// Appends the meaning of an escape, given the text after its `\`, and returns its length, or 0 if
+/// it is not an escape.
 fn unescape(escape: &[u8], plain: &mut Vec<u8>) -> usize {
     let Some(letter) = escape.first() else { return 0 };
     let byte = match letter {
@@ -273,7 +273,7 @@ fn unescape(escape: &[u8], plain: &mut Vec<u8>) -> usize {
     1
 }
 
-/// The number that so many digits are, and where they end.
+/// Parses `count` digits, and returns their number and where they end.
 fn digits(escape: &[u8], from: usize, count: usize, radix: u32) -> Option<(u32, usize)> {
     let end = from + count;
     let digits = std::str::from_utf8(escape.get(from..end)?).ok()?;
@@ -298,14 +298,14 @@ fn write_character(found: Option<(u32, usize)>, plain: &mut Vec<u8>) -> usize {
     end
 }
 
-/// `u{7f}`.
+/// An escape such as `u{7f}`.
 fn write_braced(escape: &[u8], plain: &mut Vec<u8>) -> usize {
     let close = escape.iter().take(9).position(|byte| *byte == b'}');
     let found = close.and_then(|close| digits(escape, 2, close.checked_sub(2)?, 16));
     write_character(found.map(|(number, end)| (number, end + 1)), plain)
 }
 
-/// `u00e4`, or both halves of a surrogate pair.
+/// An escape such as `u00e4`, or both halves of a surrogate pair.
 fn write_utf16(escape: &[u8], plain: &mut Vec<u8>) -> usize {
     let Some((first, end)) = digits(escape, 1, 4, 16) else {
         return 0;
@@ -339,7 +339,7 @@ mod tests {
         removed
     }
 
-    /// Every text by itself.
+    /// Searches for every string separately.
     fn naive(texts: &[String], text: &str) -> bool {
         let is_beginning = |form: &str, end| form.get(..end).is_some_and(|cut| text.ends_with(cut));
         let is_cut = |form: &str| (MIN_QUOTED_BYTES..form.len()).any(|end| is_beginning(form, end));

@@ -1,5 +1,5 @@
-//! One webhook authorizer: its match conditions, client and cache, and a call to it, with retries and
-//! backoff until the deadline of all requests that wait for it.
+//! One webhook authorizer: its match conditions, client and cache, and the calls to it, which are
+//! retried with backoff until the deadline of all requests that wait for the answer.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,20 +27,20 @@ use portcullis_policy::model::{Attributes, Deadline};
 
 const USER_AGENT: &str = concat!("portcullis/", env!("CARGO_PKG_VERSION"));
 
-/// The memory for large replies of all authorizers. Those of a few hundred bytes, as they are, are
-/// bounded by how many may wait.
+/// The memory for large replies of all authorizers. Small replies, which usually have a few hundred
+/// bytes, are bounded by the number of waiting requests.
 const MAX_LARGE_BYTES: usize = 64 << 20;
 
 /// The most bytes of a reply that is not large.
 const MAX_SMALL_BYTES: usize = 64 << 10;
 
-/// What large replies have of [`MAX_LARGE_BYTES`].
+/// The bytes of [`MAX_LARGE_BYTES`] in use.
 static LARGE_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts large replies.
+/// The account for large replies.
 struct LargeReplies;
 
-/// Bytes of one, until it is dropped.
+/// The bytes of one large reply, which count until this is dropped.
 struct LargeBytes(usize);
 
 /// An entry of `authorization.webhooks`.
@@ -51,9 +51,9 @@ pub(crate) struct WebhookAuthorizer {
     lifetimes: Lifetimes,
     connection: ConnectionSettings,
     answers: Arc<AnswerCache>,
-    /// The requests that wait for it.
+    /// The requests that wait for its answers.
     waiting: InFlight,
-    /// The calls to it.
+    /// The calls to it in flight.
     calls: InFlight,
 }
 
@@ -69,7 +69,8 @@ struct ConnectionSettings {
 // === impl WebhookAuthorizer ===
 
 impl WebhookAuthorizer {
-    /// Reads the kubeconfig of `wanted`; the files that were read, or should have been.
+    /// Reads the kubeconfig of `wanted`. Also returns the files that were read, or would be read if
+    /// they existed.
     pub(crate) fn build(
         wanted: &AuthorizerEntry,
         config: &Config,
@@ -121,13 +122,14 @@ impl WebhookAuthorizer {
             lifetimes,
             connection,
             answers: AnswerCache::new(lifetimes),
-            // An authorizer that hangs leaves room for requests that do not need it.
+            // Requests for a hanging authorizer leave half of the limit to requests that do not
+            // need it.
             waiting: InFlight::new(config.limits.in_flight.div_ceil(2)),
             calls: InFlight::new(Descriptors::of_process().authorizer_calls()),
         })
     }
 
-    /// Whether what `other` was answered is what this one would be.
+    /// Whether `other` is configured alike, so that its cached answers are valid for this one.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.rules == other.rules
             && self.callee.version == other.callee.version
@@ -142,7 +144,7 @@ impl WebhookAuthorizer {
     }
 
     pub(crate) fn record_to(&self, recorder: UpstreamRecorder) {
-        // Set already: the series are the same.
+        // If it is set already, it is for the same series.
         let _ = self.callee.recorder.set(recorder);
     }
 
@@ -158,7 +160,7 @@ impl WebhookAuthorizer {
         self.rules.relevance(attributes, deadline)
     }
 
-    /// Its result without a call; `None` where it does not apply.
+    /// The opinion if no call is necessary; `None` if the authorizer does not apply.
     pub(crate) fn opinion_without_call(&self, relevance: &Relevance) -> Option<Opinion> {
         match relevance {
             Relevance::Failed(error) => Some(self.failed(error)),
@@ -170,7 +172,7 @@ impl WebhookAuthorizer {
         self.rules.failed(error)
     }
 
-    /// Whether answers are kept, and one given to all who ask for it at once.
+    /// Whether answers are cached, and concurrent requests with the same question share one call.
     pub(crate) const fn keeps(&self) -> bool {
         self.lifetimes.authorized.is_some() || self.lifetimes.unauthorized.is_some()
     }
@@ -179,19 +181,20 @@ impl WebhookAuthorizer {
         self.answers.get(key?, now)
     }
 
-    /// A place to wait in, unless too many wait already, or too many of this user.
+    /// A permit to wait for an answer; `None` if too many requests, or too many of this user, are
+    /// waiting.
     pub(crate) fn wait(&self, requester: Requester<'_>) -> Option<InFlightPermit> {
         self.waiting.enter(Some(requester)).ok()
     }
 
-    /// A place for a call, unless there are too many calls already, or too many for this user: of
-    /// so many `authorizers`, each has its part.
+    /// A permit for a call; `None` if too many calls, or too many of this user, are in flight. Each
+    /// of the `authorizers` has an equal part of the limit.
     pub(crate) fn call(&self, requester: Requester<'_>, authorizers: usize) -> Option<InFlightPermit> {
         part_of_each(&self.calls, authorizers).enter(Some(requester)).ok()
     }
 }
 
-/// `calls` to one of so many `authorizers`, with its part of all that there may be.
+/// The limit of `calls` to one of the `authorizers`.
 fn part_of_each(calls: &InFlight, authorizers: usize) -> InFlight {
     let all = Descriptors::of_process().authorizer_calls();
     calls.with_limit(all.div_ceil(authorizers.max(1)))
@@ -227,7 +230,7 @@ impl ConnectionSettings {
     }
 }
 
-/// Posts a body, as a part of the trace of `parent`.
+/// Sends a POST with a body, as a part of the trace of `parent`.
 pub(crate) trait Post: std::fmt::Debug + Send + Sync {
     fn post(
         &self,
@@ -237,31 +240,30 @@ pub(crate) trait Post: std::fmt::Debug + Send + Sync {
     ) -> BoxFuture<'static, Result<Reply, CallError>>;
 }
 
-/// How often, and after which pauses, a question is put again
-/// (`apiserver/pkg/util/webhook/webhook.go`).
+/// How often and with which pauses a call is retried (`apiserver/pkg/util/webhook/webhook.go`).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Backoff {
     pub(crate) attempts: u32,
     pub(crate) pause: Duration,
 }
 
-/// The place that a call takes among those that there may be, until it is dropped.
+/// The permit for a call, which counts until it is dropped.
 pub type CallPlace = Box<dyn Send>;
 
 const TOO_MANY_CALLS: &str =
     "the limit of calls in flight to it, or that of this user or cluster, is reached";
 
-/// Whom to ask, and how.
+/// How an authorizer is called.
 #[derive(Debug, Clone)]
 pub(crate) struct Callee {
     pub(crate) post: Arc<dyn Post>,
     pub(crate) version: SubjectAccessReviewVersion,
-    /// The time of one attempt, which is also sent to the authorizer.
+    /// The timeout of one attempt, which is also sent to the authorizer.
     pub(crate) timeout: Duration,
-    /// The largest reply.
+    /// The most bytes of a reply.
     pub(crate) reply_bytes: usize,
     pub(crate) backoff: Backoff,
-    /// Where requests are counted, once that is known.
+    /// The metrics of its calls, once they are set.
     pub(crate) recorder: Arc<OnceLock<UpstreamRecorder>>,
 }
 
@@ -277,9 +279,9 @@ impl Backoff {
 // === impl Callee ===
 
 impl Callee {
-    /// Asks about `body` until there is an answer, an error that will not go away, or nobody
-    /// whom the next attempt could still serve.
-    /// It is a part of the trace of `parent`: of the first request. Without a `place` nobody is asked.
+    /// Calls the authorizer with `body` until there is a reply, a permanent error, or no request is
+    /// left that the next attempt could serve in time. The call is a part of the trace of `parent`,
+    /// which is that of the first request. Without a `place` it is not made.
     pub(crate) async fn ask(
         self,
         place: Option<CallPlace>,
@@ -312,8 +314,8 @@ impl Callee {
         }
     }
 
-    /// What `reply` says, if it is one to `question`. If not, its connection ends: another question
-    /// could be answered by what belongs to this one.
+    /// The opinion in `reply`, after verifying that it answers `question`. If it does not, the
+    /// connection is closed, because a later request on it could receive the reply to this one.
     fn verified(&self, question: &[u8], reply: Reply) -> OpinionResult {
         let verified = self.version.verify_reply_to(question, &reply.body);
         let verified = verified.map_err(|error| AuthorizerCallError::Failed(error.to_string()))?;
@@ -342,7 +344,7 @@ impl Callee {
     }
 }
 
-/// What `DefaultShouldRetry` retries, except for `Retry-After`, which is ignored here.
+/// Whether `DefaultShouldRetry` retries after the error; `Retry-After` is ignored here.
 const fn is_transient(error: &CallError) -> bool {
     match error {
         CallError::Reset | CallError::ContentType => true,

@@ -1,9 +1,10 @@
-//! Where a webhook is: its URL, parsed as client-go does, and the addresses of its host, of which some may be dialled.
+//! The address of a webhook: its URL, parsed as in client-go, and the IP addresses of its host that
+//! may be dialled.
 //!
-//! A name is resolved once for all calls that wait for it, and the addresses are kept for a while. A
-//! query to name servers cannot be cancelled, and holds a thread until they answer. Were each call to
-//! query again when the one before has given up, a single name whose servers are silent would soon hold
-//! all threads, and calls to other webhooks would find none.
+//! A name is resolved once for all calls that wait for it, and the result is cached for a short
+//! time. A query to name servers cannot be cancelled, and holds a thread until they answer. If each
+//! call started another query after the one before gave up, a single name whose servers are silent
+//! would soon hold all threads, and calls to other webhooks would fail.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,7 +21,7 @@ use super::SettingsError;
 use super::reply::CallError;
 use crate::config::{Config, UpstreamAccess};
 
-/// Where a webhook is: `https`, a host, a port and a path.
+/// The URL of a webhook: `https`, a host, a port and a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     authority: String,
@@ -32,11 +33,11 @@ pub struct Url {
 // === impl Url ===
 
 impl Url {
-    /// Reads `url`. A query or fragment is dropped, as client-go does.
+    /// Parses `url`. A query or fragment is dropped, as in client-go.
     ///
     /// # Errors
     ///
-    /// No URL, another scheme than `https`, no host, or a user in it.
+    /// It is not a URL, has another scheme than `https`, no host, or a user.
     pub fn parse(url: &str) -> Result<Self, SettingsError> {
         let refused = |reason| SettingsError::Url {
             url: url.to_owned(),
@@ -66,11 +67,11 @@ impl Url {
         })
     }
 
-    /// That of a service: `name.namespace.svc`, with `port` and `path`.
+    /// The URL of a service: `name.namespace.svc`, with `port` and `path`.
     ///
     /// # Errors
     ///
-    /// As [`Url::parse`]: names or a path that no URL can hold.
+    /// As [`Url::parse`]: a name or path is not valid in a URL.
     pub fn of_service(namespace: &str, name: &str, port: u16, path: &str) -> Result<Self, SettingsError> {
         let slash = if path.starts_with('/') { "" } else { "/" };
         Self::parse(&format!("https://{name}.{namespace}.svc:{port}{slash}{path}"))
@@ -88,8 +89,8 @@ impl Url {
         self.port
     }
 
-    /// `host:port`, with brackets around an IPv6 address: what users of a
-    /// kubeconfig and static addresses are named by.
+    /// `host:port`, with brackets around an IPv6 address: the form in which a kubeconfig names
+    /// users, and the configuration static addresses.
     #[must_use]
     pub fn host_port(&self) -> String {
         if self.host.contains(':') {
@@ -99,18 +100,18 @@ impl Url {
         }
     }
 
-    /// The path that is asked for.
+    /// The path of requests.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Host and port as written.
+    /// The host and port as they are in the URL.
     pub(crate) fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The whole, with the parameter `timeout` unless it is zero.
+    /// The URL, with the parameter `timeout` unless it is zero.
     pub(crate) fn with_timeout(&self, timeout: Duration) -> String {
         let query = if timeout.is_zero() {
             String::new()
@@ -121,9 +122,9 @@ impl Url {
     }
 }
 
-/// `path` as client-go sends it: as Go's `path.Join("/", path)` leaves it (no
-/// empty segment, no `.` and `..`, no slash at the end), decoded and encoded
-/// again. `None` where `%` is not followed by a number.
+/// Returns `path` as client-go sends it: cleaned like Go's `path.Join("/", path)` (no empty
+/// segments, no `.` and `..`, no slash at the end), decoded and encoded again. Returns `None` if a
+/// `%` is not followed by two hexadecimal digits.
 fn clean(path: &str) -> Option<String> {
     let decoded = decode(path.as_bytes())?;
     let mut segments: Vec<&[u8]> = Vec::new();
@@ -150,7 +151,7 @@ fn decode(mut text: &[u8]) -> Option<Vec<u8>> {
         }
         let (digits, rest) = text.split_at_checked(2)?;
         let digits = std::str::from_utf8(digits).ok()?;
-        // `from_str_radix` alone would take a sign.
+        // `from_str_radix` alone would accept a sign.
         digits
             .bytes()
             .all(|digit| digit.is_ascii_hexdigit())
@@ -161,7 +162,7 @@ fn decode(mut text: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// As Go's `URL.EscapedPath` writes a segment.
+/// Encodes a segment like Go's `URL.EscapedPath`.
 fn encode(segment: &[u8]) -> String {
     let mut text = String::with_capacity(segment.len());
     for byte in segment {
@@ -175,7 +176,7 @@ fn encode(segment: &[u8]) -> String {
     text
 }
 
-/// `timeout` as Go prints a duration of less than a minute or of whole seconds.
+/// Formats `timeout` like Go's `Duration.String`.
 fn go_duration(timeout: Duration) -> String {
     let fraction = |whole: u64, nanoseconds: u32, digits: usize, unit: &str| {
         let text = format!("{whole}.{nanoseconds:0digits$}");
@@ -204,24 +205,26 @@ fn go_duration(timeout: Duration) -> String {
     }
 }
 
-// Where names lead.
+// Resolution of host names.
 
-/// Where names lead. What is not said is looked up by the system's resolver.
+/// The addresses of host names, and which of them may be dialled. Names that are not configured are
+/// resolved by the system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Addresses {
-    /// The address of a `host:port`, in lower case.
+    /// The configured address of a `host:port` in lower case.
     pub fixed: BTreeMap<String, SocketAddr>,
-    /// Networks that may be dialled; `None`: any.
+    /// The networks that may be dialled; `None` for all.
     pub allowed: Option<Vec<IpNet>>,
-    /// Where this gateway listens: never dialled.
+    /// The addresses of the gateway's own listeners, which are never dialled.
     pub own: Vec<SocketAddr>,
-    /// Whether others than the gateway's administrator choose what is dialled. Then an address of
-    /// `ON_THIS_HOST` must be one of `fixed`, or in a network of `allowed` that is one of those.
+    /// Whether someone other than the gateway's administrator chooses what is dialled. Then an
+    /// address in `ON_THIS_HOST` must be one of `fixed`, or in a network of `allowed` that is
+    /// within `ON_THIS_HOST`.
     pub is_guarded: bool,
 }
 
-/// The networks that lead to this machine, or to what serves machines on its link, such as their
-/// cloud's metadata. To dial an unspecified address is to dial this machine.
+/// The networks that lead to this machine or to link-local services, such as the metadata service
+/// of a cloud. Dialling an unspecified address reaches this machine.
 const ON_THIS_HOST: [IpNet; 6] = [
     IpNet::new_assert(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8),
     IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
@@ -234,14 +237,14 @@ const ON_THIS_HOST: [IpNet; 6] = [
 // === impl Addresses ===
 
 impl Addresses {
-    /// Where `upstreams` of `config` says that names lead, and that its own
-    /// listeners are not to be dialled.
+    /// The addresses of `upstreams` in `config`.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         Self::with_access(config, &config.upstreams.access)
     }
 
-    /// The same as `access` says, of what others than the gateway's administrator have dialled.
+    /// The addresses of `access`, for webhooks that someone other than the gateway's administrator
+    /// configures.
     #[must_use]
     pub fn guarded(config: &Config, access: &UpstreamAccess) -> Self {
         Self {
@@ -258,18 +261,18 @@ impl Addresses {
         Self {
             fixed: access.addresses.clone(),
             allowed: access.allowed_addresses.clone(),
-            // Port 0 lets the system choose one that nobody could have written down.
+            // With port 0 the system chooses the port, so that no configuration can name it.
             own: own.filter(|own| own.port() != 0).collect(),
             is_guarded: false,
         }
     }
 
-    /// The addresses of `host` that may be dialled, at least one, in the
-    /// resolver's order.
+    /// Resolves `host`, and returns those of its addresses that may be dialled, at least one, in
+    /// the resolver's order.
     ///
     /// # Errors
     ///
-    /// A name without address, or with none that may be dialled.
+    /// The name has no address, or none that may be dialled.
     pub(crate) async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, CallError> {
         let named = self.named(host, port);
         let found = match named.or_else(|| literal(host, port)) {
@@ -293,7 +296,7 @@ impl Addresses {
         Ok(admitted)
     }
 
-    /// Where the configuration says that the host is.
+    /// The configured address of the host.
     fn named(&self, host: &str, port: u16) -> Option<SocketAddr> {
         let name = match host.parse() {
             Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
@@ -327,8 +330,8 @@ fn literal(host: &str, port: u16) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, port))
 }
 
-/// The address that is reached by `ip`: one of IPv6 may stand for one of IPv4, mapped,
-/// compatible or translated (RFC 6052).
+/// The address that dialling `ip` reaches: an IPv6 address may be the mapped, compatible or
+/// translated form (RFC 6052) of an IPv4 address.
 fn reached(ip: IpAddr) -> IpAddr {
     let IpAddr::V6(long) = ip.to_canonical() else {
         return ip.to_canonical();
@@ -351,14 +354,14 @@ fn names_this_host(network: &IpNet) -> bool {
     ON_THIS_HOST.iter().any(|own| own.contains(network))
 }
 
-/// Whether dialling `ip` and `port` would reach what listens at `own`.
+/// Whether dialling `ip` and `port` reaches the listener at `own`.
 fn leads_to(ip: IpAddr, port: u16, own: SocketAddr) -> bool {
     let listening = own.ip().to_canonical();
     port == own.port()
         && (ip == listening || ip.is_unspecified() || (listening.is_unspecified() && is_local(ip)))
 }
 
-/// Whether `ip` is one of this machine's: only those can be bound.
+/// Whether `ip` is an address of this machine: only these can be bound.
 fn is_local(ip: IpAddr) -> bool {
     ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
 }
@@ -373,21 +376,21 @@ async fn look_up(host: &str, port: u16) -> Result<Vec<SocketAddr>, CallError> {
     }
 }
 
-/// How long what a name led to is believed.
+/// How long the addresses of a name are cached.
 const CACHE_TIME: Duration = Duration::from_secs(5);
 
-/// What is being found out, for everybody who waits for it.
+/// A resolution that all waiting calls share.
 pub(crate) type PendingResolution = Shared<BoxFuture<'static, Result<Vec<SocketAddr>, CallError>>>;
 
-/// The addresses of one name.
+/// The cached or pending addresses of one name.
 #[derive(Default)]
 pub(crate) struct Resolution(Mutex<Option<(Instant, PendingResolution)>>);
 
 // === impl Resolution ===
 
 impl Resolution {
-    /// What the name led to a moment ago, or what `resolve` is finding out or, if nobody is
-    /// at it, begins to: it goes on when nobody waits for it any more. Failures are not kept.
+    /// Returns the cached or pending result; if there is none, starts `resolve`, which continues
+    /// even if no call waits for it any more. Errors are not cached.
     pub(crate) fn get<F>(&self, resolve: impl FnOnce() -> F) -> PendingResolution
     where
         F: Future<Output = Result<Vec<SocketAddr>, CallError>> + Send + 'static,

@@ -1,6 +1,6 @@
 //! New connections to webhooks and API servers: DNS, TCP, TLS.
 //!
-//! The name in a certificate is only in subjectAltName, as in Go.
+//! A host name must be in subjectAltName of the certificate, as in Go.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,54 +27,55 @@ use super::addresses::{Addresses, Resolution, Url};
 use super::context::{ClientContext, ClientIdentity};
 use super::reply::{CallError, SettingsError};
 
-/// Whom to call, and how. Connections to equal settings are interchangeable.
+/// The settings of connections. Connections with equal settings are interchangeable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Where the request goes.
+    /// The URL of requests.
     pub url: Url,
-    /// The name in the server's certificate, where it is not the URL's host.
+    /// The name in the server's certificate, if it is not the host of the URL.
     pub server_name: Option<String>,
-    /// Who may have signed that certificate: bundles of PEM, together. Without
-    /// any, the authorities that the system trusts.
+    /// The CAs of the server's certificate: several PEM bundles. If there are none, those that the
+    /// system trusts.
     pub authorities: Vec<Vec<u8>>,
     /// The client certificate, if there is one.
     pub identity: Option<ClientIdentity>,
-    /// Which addresses stand behind names, and which may be dialled.
+    /// The addresses of names, and which may be dialled.
     pub addresses: Arc<Addresses>,
     /// Whether HTTP/2 is offered besides HTTP/1.1.
     pub is_http2: bool,
-    /// The cluster whose webhook it is, and with whose its idle connections count; `None`: everybody's.
+    /// The cluster to which the webhook belongs, for the limit of idle connections; `None` if it
+    /// serves all clusters.
     pub tenant: Option<Arc<str>>,
-    /// `User-Agent`.
+    /// The value of `User-Agent`.
     pub user_agent: String,
-    /// What the gateway calls itself in `Via`, by which it knows a call that comes back.
+    /// The pseudonym of the gateway in `Via`, by which it recognises its own calls.
     pub via: String,
 }
 
-/// How long one of several addresses may take before the next is tried.
+/// The time for one of several addresses before the next is tried.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a connection is silent before the peer is probed; as Go's dialer.
+/// The idle time after which TCP keepalive probes are sent; as in Go's dialer.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(30);
 
-/// What is read of a connection before other work has its turn: frames of few bytes, such as replies of
-/// 1xx, each become hundreds until the call is asked for them.
+/// The most bytes that are read from a connection before the task yields: small frames, such as 1xx
+/// responses, each take hundreds of bytes in memory until the call is polled again.
 const MAX_READ_IN_TURN: usize = 64 << 10;
 
-/// What is read at once: a record of TLS.
+/// The most bytes of one read: a TLS record.
 const MAX_READ_BYTES: usize = 16 << 10;
 
-/// What may be read besides the replies to calls, of each call and in between.
+/// The most bytes that may be read in addition to the replies, for each call and between calls.
 const MAX_BYTES_BESIDES: u64 = 1 << 20;
 
-/// What may have been read of the answers of an API server that nobody has taken yet: those of two
-/// connections over HTTP/2, and frames around them, each of which may become a few hundred bytes.
+/// The most bytes of responses of an API server that may be read but not consumed: for two HTTP/2
+/// connections, and the frames of each, which may take a few hundred bytes in memory.
 const MAX_UNTAKEN_BYTES: u64 = 3 << 20;
 
-/// After so long nothing is left of what had been read of an API server that sent too much: each list and
-/// each watch has ended.
+/// The time after which an API server that exceeded its allowance may be read from again: by then
+/// each list and each watch has ended, and nothing that was read is left.
 const MAX_UNTAKEN_TIME: Duration = Duration::from_secs(300);
 
-/// Connects to one webhook.
+/// Opens connections to one webhook.
 pub(crate) struct Connector {
     settings: Settings,
     tls: TlsClient,
@@ -82,9 +83,9 @@ pub(crate) struct Connector {
     allowance: Arc<ReadAllowance>,
 }
 
-/// How many more bytes may be read over connections to one server: those of the replies to the calls of a
-/// webhook, however they are framed, or what is taken of the answers of an API server. What has no end, and
-/// is no body either, ends with this.
+/// The number of bytes that may still be read from the connections to one server: the replies to
+/// the calls of a webhook, including their framing, or what is consumed of the responses of an API
+/// server. It ends connections that send data without end outside of response bodies.
 #[derive(Debug, Default)]
 pub(crate) struct ReadAllowance(Mutex<AllowedReads>);
 
@@ -92,39 +93,40 @@ pub(crate) struct ReadAllowance(Mutex<AllowedReads>);
 struct AllowedReads {
     calls: u64,
     left: u64,
-    /// The most that is left of answers without end; of replies to calls those say it.
+    /// The most bytes that may be unconsumed of responses without end; 0 if only replies to calls
+    /// are expected.
     untaken: u64,
-    /// Since when nothing is left of it.
+    /// Since when no bytes are left, because the server sent too many.
     spent: Option<Instant>,
 }
 
-/// A call, as long as its reply may be read.
+/// A call whose reply may be read until this is dropped.
 #[derive(Debug)]
 pub(crate) struct AllowedCall {
     allowance: Arc<ReadAllowance>,
     bytes: u64,
 }
 
-/// Makes connections of TLS.
+/// Opens TLS connections.
 pub struct TlsClient(Arc<ClientContext>);
 
-/// A connection after its handshake.
+/// An established TLS connection.
 pub struct TlsConnection {
     stream: TokioIo<SslStream<TcpStream>>,
-    /// What was read since others had their turn.
+    /// The bytes that were read since the task last yielded.
     read_in_turn: usize,
     allowance: Option<Arc<ReadAllowance>>,
-    /// What is held as long as it is there.
+    /// A value that is dropped when the connection ends.
     _place: Option<Box<dyn Send + Sync>>,
 }
 
 /// Why a handshake failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientHandshakeError {
-    /// The certificate, with what is wrong with it.
+    /// The certificate is not trusted, with the reason.
     #[error("the certificate is not trusted: {0}")]
     Untrusted(String),
-    /// What the peer or the network did.
+    /// Another error of the peer or the network.
     #[error("{0}")]
     Failed(String),
 }
@@ -145,7 +147,8 @@ impl Connector {
         })
     }
 
-    /// Allows a call's reply, of so many bytes, to be read until this is dropped.
+    /// Allows the reply of a call, of up to `reply_bytes`, to be read until the returned value is
+    /// dropped.
     pub(crate) fn allow(&self, reply_bytes: usize) -> AllowedCall {
         ReadAllowance::call(&self.allowance, reply_bytes)
     }
@@ -154,7 +157,7 @@ impl Connector {
         self.settings.tenant.as_ref()
     }
 
-    /// A new connection.
+    /// Opens a connection.
     pub(crate) async fn connect(&self) -> Result<TlsConnection, CallError> {
         let addresses = self.resolve().await?;
         let stream = dial(&addresses).await?;
@@ -178,7 +181,7 @@ impl Connector {
     }
 }
 
-/// The first of `addresses` that answers; the last one's error if none does.
+/// Connects to the first of `addresses` that accepts; if none does, returns the last error.
 async fn dial(addresses: &[SocketAddr]) -> Result<TcpStream, CallError> {
     let mut failure = CallError::Runtime;
     for (index, address) in addresses.iter().enumerate() {
@@ -203,7 +206,7 @@ async fn dial(addresses: &[SocketAddr]) -> Result<TcpStream, CallError> {
     Err(failure)
 }
 
-/// Sends at once, and notices a peer that went without a word.
+/// Disables Nagle's algorithm, and enables keepalive to detect a peer that has vanished.
 fn ready(stream: TcpStream) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;
     SockRef::from(&stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
@@ -213,12 +216,13 @@ fn ready(stream: TcpStream) -> io::Result<TcpStream> {
 // === impl TlsClient ===
 
 impl TlsClient {
-    /// Connects to servers that one of `authorities` vouches for, bundles of PEM, or, without
-    /// any, one that the system trusts; shows `identity`, and offers HTTP/2 if `is_http2`.
+    /// Connects to servers whose certificate is signed by one of `authorities`, which are PEM
+    /// bundles, or by a CA that the system trusts if there are none. Sends the certificate of
+    /// `identity`, and offers HTTP/2 if `is_http2`.
     ///
     /// # Errors
     ///
-    /// Authorities or a client certificate that cannot be used.
+    /// The CAs or the client certificate cannot be used.
     pub fn new(
         authorities: &[Vec<u8>],
         identity: Option<&ClientIdentity>,
@@ -227,11 +231,12 @@ impl TlsClient {
         Ok(Self(ClientContext::shared(authorities, identity, is_http2)?))
     }
 
-    /// The handshake over `stream`, in which the certificate must be that of `server_name`.
+    /// Performs the handshake over `stream`. The server's certificate must be valid for
+    /// `server_name`.
     ///
     /// # Errors
     ///
-    /// It failed.
+    /// The handshake failed.
     pub async fn connect(
         &self,
         stream: TcpStream,
@@ -274,12 +279,12 @@ impl ClientHandshakeError {
 // === impl TlsConnection ===
 
 impl TlsConnection {
-    /// Whether both ends chose HTTP/2.
+    /// Whether HTTP/2 was negotiated.
     pub(crate) fn is_http2(&self) -> bool {
         self.stream.inner().ssl().selected_alpn_protocol() == Some(b"h2")
     }
 
-    /// The same, of which no more is read than `allowance` has.
+    /// Limits the bytes that are read to `allowance`.
     pub(crate) fn allowed(self, allowance: Arc<ReadAllowance>) -> Self {
         Self {
             allowance: Some(allowance),
@@ -287,7 +292,7 @@ impl TlsConnection {
         }
     }
 
-    /// The same, which holds `place` until it ends.
+    /// Holds `place` until the connection ends.
     pub(crate) fn holding(self, place: impl Send + Sync + 'static) -> Self {
         Self {
             _place: Some(Box::new(place)),
@@ -312,7 +317,8 @@ impl Read for TlsConnection {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        // A cursor does not tell what was read.
+        // The cursor does not give access to the bytes that were read, so they are read into a
+        // separate buffer.
         let mut part = [0; MAX_READ_BYTES];
         let room = buffer.remaining().min(part.len());
         let mut part = ReadBuf::new(part.get_mut(..room).unwrap_or_default());
@@ -345,7 +351,7 @@ impl Write for TlsConnection {
 // === impl ReadAllowance ===
 
 impl ReadAllowance {
-    /// Allows a reply of so many bytes to be read until what is returned is dropped.
+    /// Allows a reply of up to `reply_bytes` to be read until the returned value is dropped.
     pub(crate) fn call(allowance: &Arc<Self>, reply_bytes: usize) -> AllowedCall {
         let reply_bytes = u64::try_from(reply_bytes).unwrap_or(u64::MAX);
         let bytes = reply_bytes.saturating_mul(2).saturating_add(MAX_BYTES_BESIDES);
@@ -360,7 +366,7 @@ impl ReadAllowance {
         }
     }
 
-    /// One for answers without end, such as watches: more is allowed as they are taken.
+    /// An allowance for responses without end, such as watches: it grows as they are consumed.
     pub(crate) fn of_answers() -> Arc<Self> {
         Arc::new(Self(Mutex::new(AllowedReads {
             left: MAX_UNTAKEN_BYTES,
@@ -369,14 +375,15 @@ impl ReadAllowance {
         })))
     }
 
-    /// So many bytes of an answer were taken, around which there may be as many again.
+    /// Records that `bytes` of a response were consumed. Its framing may have had as many bytes
+    /// again.
     pub(crate) fn taken(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(2);
         let mut reads = self.reads();
         reads.left = reads.left.saturating_add(bytes).min(reads.untaken);
     }
 
-    /// Whether so many bytes more may be read `now`.
+    /// Takes `bytes` from the allowance; `false` if there are not enough left `now`.
     pub(crate) fn take(&self, bytes: usize, now: Instant) -> bool {
         let mut reads = self.reads();
         let is_over = |since: Instant| now.saturating_duration_since(since) >= MAX_UNTAKEN_TIME;
@@ -397,7 +404,7 @@ impl ReadAllowance {
 }
 
 impl AllowedReads {
-    /// No more than the calls that there are may have, each of so many bytes.
+    /// Limits the allowance to what the calls in progress may need, each of them `bytes`.
     fn limit(&mut self, bytes: u64) {
         let most = self.calls.saturating_mul(bytes).saturating_add(MAX_BYTES_BESIDES);
         self.left = self.left.min(most);
@@ -427,8 +434,8 @@ impl Connection for TlsConnection {
     }
 }
 
-/// One handshake, in which the certificate must be that of `server_name`. An
-/// address as name is not sent along.
+/// Prepares a handshake in which the certificate must be valid for `server_name`. An IP address is
+/// not sent as server name.
 pub(crate) fn handshake(context: &SslContext, server_name: &str) -> Result<Ssl, ErrorStack> {
     let mut ssl = Ssl::new(context)?;
     let address = server_name.parse::<IpAddr>().ok();
@@ -444,22 +451,22 @@ pub(crate) fn handshake(context: &SslContext, server_name: &str) -> Result<Ssl, 
     Ok(ssl)
 }
 
-// Idle connections to webhooks: so many in the process, so that neither their memory nor their file
-// descriptors grow with the number of webhooks, which a tenant chooses.
+// Idle connections to webhooks. They are limited for the whole process, so that their memory and
+// file descriptors do not grow with the number of webhooks, which tenants determine.
 
-/// How long an idle connection is kept: as Go's default transport does.
+/// How long an idle connection is kept: as in Go's default transport.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(90);
 
-/// Idle connections to one webhook; client-go keeps 25.
+/// The most idle connections to one webhook; client-go keeps 25.
 const MAX_IDLE_OF_POOL: usize = 64;
 
-/// Idle connections, of which that which was used last is the last.
+/// The idle connections, in the order in which they were last used.
 pub(crate) struct IdleConnections<C>(Mutex<Vec<PooledConnection<C>>>);
 
 struct PooledConnection<C> {
-    /// The webhook that it leads to.
+    /// The pool of one webhook.
     pool: u64,
-    /// The cluster whose webhook that is; `None`: everybody's.
+    /// The cluster to which the webhook belongs; `None` if it serves all clusters.
     tenant: Option<Arc<str>>,
     connection: C,
     since: Instant,
@@ -472,7 +479,7 @@ impl<C> IdleConnections<C> {
         Self(Mutex::new(Vec::new()))
     }
 
-    /// One of `pool` that `is_usable`; those that are not end.
+    /// Takes an idle connection of `pool` that `is_usable`, and closes those that are not.
     pub(crate) fn take(&self, pool: u64, is_usable: impl Fn(&C) -> bool) -> Option<C> {
         loop {
             let mut idle = self.idle();
@@ -485,8 +492,8 @@ impl<C> IdleConnections<C> {
         }
     }
 
-    /// Keeps one, where `most` are kept at all: of the tenant that has most of them, the one that
-    /// was not used for longest ends. Whether it is the first.
+    /// Keeps an idle connection. If that makes more than `most`, closes the least recently used one
+    /// of the tenant with the most connections. Returns whether it was the first idle connection.
     pub(crate) fn put(&self, pool: u64, tenant: Option<&Arc<str>>, connection: C, most: usize) -> bool {
         let mut idle = self.idle();
         if idle.iter().filter(|idle| idle.pool == pool).count() >= MAX_IDLE_OF_POOL {
@@ -507,12 +514,12 @@ impl<C> IdleConnections<C> {
         is_first
     }
 
-    /// Ends all of `pool`.
+    /// Closes all idle connections of `pool`.
     pub(crate) fn end(&self, pool: u64) {
         self.idle().retain(|idle| idle.pool != pool);
     }
 
-    /// Ends what was idle for too long; whether anything is left.
+    /// Closes connections that were idle for too long, and returns whether any are left.
     pub(crate) fn end_old(&self) -> bool {
         let mut idle = self.idle();
         idle.retain(|idle| idle.since.elapsed() < MAX_IDLE_TIME);
@@ -524,7 +531,7 @@ impl<C> IdleConnections<C> {
     }
 }
 
-/// The place of the connection that was not used for longest, of the tenant that has most.
+/// The position of the least recently used connection of the tenant with the most connections.
 fn least_used_of_the_largest<C>(idle: &[PooledConnection<C>]) -> usize {
     let mut counts: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for one in idle {
@@ -536,7 +543,7 @@ fn least_used_of_the_largest<C>(idle: &[PooledConnection<C>]) -> usize {
     place.unwrap_or_default()
 }
 
-/// How often those that were idle for too long are looked for.
+/// The interval at which connections that were idle for too long are closed.
 pub(crate) const SWEEP_INTERVAL: Duration = Duration::from_secs(45);
 
 #[cfg(test)]
