@@ -1,9 +1,9 @@
-//! The cost of evaluation, calculated exactly as in Kubernetes (cel-go
-//! `interpreter/runtimecost.go`, apiserver `pkg/cel/library/cost.go`), and the limits of an evaluation:
-//! cost, memory and time.
+//! The cost of an evaluation, calculated exactly as in Kubernetes (cel-go
+//! `interpreter/runtimecost.go`, apiserver `pkg/cel/library/cost.go`), and the limits of an
+//! evaluation: cost, memory and time.
 //!
-//! The sums use floating point, as upstream: 30 characters cost 4 units instead of 3,
-//! because 30 × 0.1 is slightly more than 3 there.
+//! The calculation uses floating point, as upstream: 30 characters cost 4 units instead of 3,
+//! because 30 × 0.1 is slightly more than 3.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
@@ -12,34 +12,34 @@ use super::EvalError;
 use super::value::{List, MapEntries, Opaque, Value, Work, address_bytes};
 use crate::{CompileError, CompileErrorKind};
 
-/// What one expression may cost.
+/// The cost limit of one expression.
 pub const PER_EXPRESSION: u64 = 1_000_000;
 
-/// What all expressions of a policy and its binding may cost in one review.
+/// The cost limit of all expressions of a policy and its binding in one review.
 pub const PER_BINDING: u64 = 10_000_000;
 
-/// What all match conditions of a webhook or policy may cost in one review.
+/// The cost limit of all match conditions of a webhook or policy in one review.
 pub const PER_MATCH_CONDITIONS: u64 = 2_500_000;
 
-/// Creating a list.
+/// The cost of creating a list.
 pub(crate) const LIST: u64 = 10;
 
-/// Creating a map.
+/// The cost of creating a map.
 pub(crate) const MAP: u64 = 30;
 
-/// Creating an object.
+/// The cost of creating an object.
 pub(crate) const OBJECT: u64 = 40;
 
-/// One question to the authorizer: two are what an expression can afford.
+/// The cost of one authorizer check, of which an expression can afford two.
 pub(crate) const AUTHORIZER_CHECK: u64 = 350_000;
 
-/// Reading a string once, for each character.
+/// The cost of reading a character of a string once.
 const TRAVERSAL: f64 = 0.1;
 
-/// Matching a regular expression, for each character of it.
+/// The cost of matching a regular expression, for each character of the expression.
 const REGEX: f64 = 0.25;
 
-/// How large a value is: characters, bytes, items, keys; 1 for any other.
+/// The size of a value: its characters, bytes, items or keys; 1 for values of other types.
 pub(crate) fn size(value: &Value<'_>) -> u64 {
     let size = match value {
         Value::String(text) if text.is_ascii() => text.len(),
@@ -54,7 +54,7 @@ pub(crate) fn size(value: &Value<'_>) -> u64 {
     size as u64
 }
 
-/// Like [`size`], but an optional counts 1, as Kubernetes' own estimates have it.
+/// Like [`size`], but 1 for an optional, as in Kubernetes' own estimates.
 pub(crate) fn plain_size(value: &Value<'_>) -> u64 {
     match value {
         Value::Optional(_) => 1,
@@ -62,7 +62,7 @@ pub(crate) fn plain_size(value: &Value<'_>) -> u64 {
     }
 }
 
-/// Addresses count in bytes.
+/// The size of an address is its bytes.
 fn opaque_size(opaque: &Opaque<'_>) -> u64 {
     match opaque {
         Opaque::Ip(ip) => address_bytes(ip),
@@ -71,7 +71,7 @@ fn opaque_size(opaque: &Opaque<'_>) -> u64 {
     }
 }
 
-/// `size` characters read `factor` times, rounded up.
+/// The cost of reading `size` characters at `factor` each, rounded up.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -82,18 +82,17 @@ fn scaled(size: u64, factor: f64) -> u64 {
     (size as f64 * factor).ceil() as u64
 }
 
-/// Reading text of this size once.
+/// The cost of reading a string of this size once.
 pub(crate) fn traverse(size: u64) -> u64 {
     scaled(size, TRAVERSAL)
 }
 
-/// Reading text of this size and writing it again.
+/// The cost of reading a string of this size and writing it again.
 pub(crate) fn rewrite(size: u64) -> u64 {
     scaled(size, 2.0 * TRAVERSAL)
 }
 
-/// `==`: the smaller of both is read. Short text, the usual case, is
-/// not counted by characters: any of 1 to 10 bytes costs the same.
+/// The cost of `==`, which reads the smaller value.
 pub(crate) fn equality(left: &Value<'_>, right: &Value<'_>) -> u64 {
     if matches!(left, Value::Opaque(_)) {
         return 1;
@@ -101,7 +100,8 @@ pub(crate) fn equality(left: &Value<'_>, right: &Value<'_>) -> u64 {
     smaller(left, right)
 }
 
-/// `!=`, and `<` and its like on text and bytes.
+/// The cost of `!=`, and of `<` and the like on strings and bytes. Strings of 1 to 10 bytes, the
+/// usual case, cost the same, so their characters are not counted.
 pub(crate) fn smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {
     if let (Value::String(left), Value::String(right)) = (left, right) {
         let shorter = left.len().min(right.len());
@@ -112,7 +112,7 @@ pub(crate) fn smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {
     traverse(size(left).min(size(right)))
 }
 
-/// Matching text against a regular expression.
+/// The cost of matching a string against a regular expression.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -124,12 +124,12 @@ pub(crate) fn regex(text: u64, pattern: u64) -> u64 {
     text.saturating_mul(scaled(pattern, REGEX))
 }
 
-/// Looking at every leaf of a value. `work` is called for each list and map before
-/// it is looked into.
+/// The cost of visiting every leaf of a value. `work` is called for each list and map before its
+/// contents are visited.
 ///
 /// # Errors
 ///
-/// What `work` ended it with.
+/// The error of `work`.
 pub(crate) fn traverse_tree(value: &Value<'_>, work: Work<'_>) -> Result<u64, EvalError> {
     let mut open = Vec::new();
     let mut sum = enter(value.clone(), &mut open, work)?;
@@ -142,7 +142,7 @@ pub(crate) fn traverse_tree(value: &Value<'_>, work: Work<'_>) -> Result<u64, Ev
     Ok(sum)
 }
 
-/// What a leaf counts; a list or a map is opened.
+/// Returns the cost of a leaf, or opens a list or a map.
 fn enter<'a>(value: Value<'a>, open: &mut Vec<Container<'a>>, work: Work<'_>) -> Result<u64, EvalError> {
     match value {
         Value::List(list) => {
@@ -158,14 +158,15 @@ fn enter<'a>(value: Value<'a>, open: &mut Vec<Container<'a>>, work: Work<'_>) ->
     Ok(0)
 }
 
-/// A list from an item on, or a map from an entry on whose key was taken.
+/// The rest of a list from an index on; or the rest of a map, and the value of the key returned
+/// last.
 enum Container<'a> {
     List(List<'a>, usize),
     Map(MapEntries<'a>, Option<Value<'a>>),
 }
 
 impl<'a> Container<'a> {
-    /// The next item, key or value.
+    /// Returns the next item, key or value.
     fn next(&mut self) -> Option<Value<'a>> {
         match self {
             Self::List(list, next) => {
@@ -195,49 +196,49 @@ fn traverse_leaf(value: &Value<'_>) -> u64 {
     }
 }
 
-/// How many bytes the expressions that share a budget may allocate for what they make: lists,
-/// maps and texts, whether or not they are kept, unless they may allocate less.
+/// The bytes that the expressions sharing a budget may allocate unless it sets a lower limit. All
+/// lists, maps and strings that are made count, even those that are not kept.
 pub const MAX_EVALUATION_BYTES: usize = 64 << 20;
 
-/// What is left of a budget that several expressions share, and the deadline.
+/// The rest of a budget that several expressions share, and the deadline.
 #[derive(Clone, Copy)]
 pub struct Budget<'b> {
     pub(crate) remaining: u64,
     pub(crate) per_expression: u64,
-    /// How many bytes may still be allocated.
+    /// The bytes that may still be allocated.
     pub(crate) bytes: usize,
-    /// Of an attempt: set where more bytes are needed.
+    /// In an attempt, set to `true` when more bytes are needed.
     pub(crate) needs_more: Option<&'b AtomicBool>,
     pub(crate) expired: Option<&'b dyn Fn() -> bool>,
-    /// Steps until the next look at the deadline.
+    /// The steps until the deadline is checked again.
     pub(crate) until_look: u64,
 }
 
-/// The steps between two checks of the deadline: a tenth of a millisecond, or a few.
+/// The steps between two checks of the deadline: one or a few tenths of a millisecond.
 pub(crate) const STEPS_BETWEEN_DEADLINE_CHECKS: u64 = 50_000;
 
-/// The steps that a round of a loop counts for.
+/// The steps counted for a round of a loop.
 pub(crate) const ROUND: u64 = STEPS_BETWEEN_DEADLINE_CHECKS / 100;
 
-/// How many steps a unit of cost pays for. Steps beyond what the cost of an
-/// expression pays for are added to its cost, so that the limit of the cost
-/// bounds the work, also where Kubernetes' own count is blind to it.
+/// The steps that a unit of cost pays for. If an expression takes more steps than its cost pays
+/// for, the difference is added to the cost. So the cost limit bounds the work even where
+/// Kubernetes' own count does not reflect it.
 pub(crate) const STEPS_PER_UNIT: u64 = 250;
 
-/// How many bytes of text that is only read are one step.
+/// The bytes of a string that count as one step when it is only read.
 pub(crate) const BYTES_PER_STEP: usize = 4;
 
-/// Text of so many bytes is long: reading it counts.
+/// The length in bytes from which on reading a string counts as work.
 pub(crate) const LONG: usize = 1024;
 
-/// The steps that a part of an expression counts for each time it is evaluated.
+/// The steps counted for each evaluation of a node.
 pub(crate) const STEPS_PER_NODE: usize = 4;
 
-/// The steps of an expression that nothing has to pay for.
+/// The steps of an expression that cost nothing.
 pub(crate) const FREE_STEPS: u64 = 1_000_000;
 
 impl<'b> Budget<'b> {
-    /// A budget of `cost` units, with the usual limit for each expression.
+    /// A budget of `cost` units, with the usual limit of each expression.
     #[must_use]
     pub const fn new(cost: u64) -> Self {
         Self {
@@ -250,8 +251,8 @@ impl<'b> Budget<'b> {
         }
     }
 
-    /// The same with a deadline: `expired` is asked now and then, at least once
-    /// in every 100 rounds of loops, those of all expressions together.
+    /// The same budget with a deadline. `expired` is called now and then, at least once in 100
+    /// rounds of loops, counted over all expressions.
     #[must_use]
     pub const fn until(self, expired: &'b dyn Fn() -> bool) -> Self {
         Self {
@@ -260,7 +261,7 @@ impl<'b> Budget<'b> {
         }
     }
 
-    /// The same, which allocates at most `bytes`.
+    /// The same budget, of which at most `bytes` may be allocated.
     #[must_use]
     pub const fn allocating(self, bytes: usize) -> Self {
         Self {
@@ -269,8 +270,8 @@ impl<'b> Budget<'b> {
         }
     }
 
-    /// The same for an attempt, which allocates at most `bytes`. Where more are needed, it sets
-    /// `needs_more` and ends as at a deadline.
+    /// The same budget for an attempt, in which at most `bytes` may be allocated. If more are
+    /// needed, it sets `needs_more` and ends as at a deadline.
     #[must_use]
     pub const fn attempt(self, bytes: usize, needs_more: &'b AtomicBool) -> Self {
         Self {
@@ -279,8 +280,8 @@ impl<'b> Budget<'b> {
         }
     }
 
-    /// What an expression may take that shares nothing with those before it but the deadline: as
-    /// much as there is in `full`.
+    /// The same deadline with the cost and memory of `full`, for an expression that shares nothing
+    /// else with those before it.
     #[must_use]
     pub const fn refilled(self, full: &Self) -> Self {
         Self {
@@ -290,7 +291,7 @@ impl<'b> Budget<'b> {
         }
     }
 
-    /// The same with another limit for each expression.
+    /// The same budget with another limit of each expression.
     #[must_use]
     pub const fn per_expression(self, cost: u64) -> Self {
         Self {
@@ -305,7 +306,7 @@ impl<'b> Budget<'b> {
         self.bytes
     }
 
-    /// The units that are left.
+    /// The units of cost that are left.
     #[must_use]
     pub const fn remaining(&self) -> u64 {
         self.remaining
@@ -321,18 +322,17 @@ impl std::fmt::Debug for Budget<'_> {
     }
 }
 
-// What compiling may take: work, memory and time.
+// The limits of compilation: work, memory and time.
 
-/// How many steps compiling the expressions of one object may take: some tenths of a second.
+/// The steps that compiling the expressions of one object may take: some tenths of a second.
 pub const MAX_COMPILE_STEPS: u64 = 16_000_000;
 
-/// How many bytes the programs of one object may take.
+/// The bytes that the programs of one object may take.
 pub const MAX_COMPILED_BYTES: usize = 32 << 20;
 
-/// What is left to compile the expressions of one object, and the deadline.
+/// The rest of a budget for compiling the expressions of one object, and the deadline.
 ///
-/// Each expression takes from it what it needs. Once something is used up, no further expression
-/// compiles.
+/// All expressions are charged to it. Once a limit is reached, no further expression compiles.
 pub struct CompileBudget<'b> {
     steps: Cell<u64>,
     bytes: Cell<usize>,
@@ -340,12 +340,12 @@ pub struct CompileBudget<'b> {
     expired: Option<&'b dyn Fn() -> bool>,
 }
 
-/// Why compiling ended before its end.
+/// Why a compilation was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exhaustion {
     Steps,
     Bytes,
-    /// A type became larger than any may be.
+    /// A type became too large.
     Type,
     Deadline,
 }
@@ -353,7 +353,7 @@ pub(crate) enum Exhaustion {
 // === impl CompileBudget ===
 
 impl<'b> CompileBudget<'b> {
-    /// A budget for all expressions of one object, and as much time as they take.
+    /// A budget for all expressions of one object, without a deadline.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -364,7 +364,8 @@ impl<'b> CompileBudget<'b> {
         }
     }
 
-    /// The same with a deadline: `expired` is asked at first and then about once a millisecond.
+    /// The same budget with a deadline. `expired` is called at once and then about once a
+    /// millisecond.
     #[must_use]
     pub fn until(self, expired: &'b dyn Fn() -> bool) -> Self {
         Self {
@@ -386,7 +387,7 @@ impl<'b> CompileBudget<'b> {
         self.bytes.get()
     }
 
-    /// Counts work before it is done.
+    /// Charges `steps` before the work is done.
     pub(crate) fn work(&self, steps: u64) -> Result<(), Exhaustion> {
         let Some(left) = self.steps.get().checked_sub(steps) else {
             self.steps.set(0);
@@ -403,14 +404,14 @@ impl<'b> CompileBudget<'b> {
     fn look(&self) -> Result<(), Exhaustion> {
         self.until_look.set(STEPS_BETWEEN_DEADLINE_CHECKS);
         if self.expired.is_some_and(|expired| expired()) {
-            // Whatever is compiled next ends at once.
+            // Makes every further compilation end at once.
             self.until_look.set(0);
             return Err(Exhaustion::Deadline);
         }
         Ok(())
     }
 
-    /// Counts memory that a program takes.
+    /// Charges the memory of a part of a program.
     pub(crate) fn keep(&self, bytes: usize) -> Result<(), Exhaustion> {
         let left = self.bytes.get().checked_sub(bytes);
         self.bytes.set(left.unwrap_or_default());

@@ -1,4 +1,4 @@
-//! What an expression says about the texts that it compares with constants.
+//! Analyses how an expression compares strings with constants.
 //!
 //! ```text
 //! request.user == 'a' && !request.groups.exists(g, g.startsWith('x-'))
@@ -10,29 +10,29 @@ use crate::go_format::text_literal;
 use crate::regex::Regex;
 use crate::syntax::{Expr, ExprKind, Literal, parse, written};
 
-/// The most characters that a text is counted up to.
+/// Comparisons of a string's size with this number or a greater one are not analysed.
 const MAX_COUNTED: i64 = 1_000;
 
-/// An expression that is true, is false or has no result, by its parts.
+/// The structure of an expression that is true, is false or fails.
 ///
-/// Of `All`, a false part decides, and of `Any` a true one, whatever the others come to.
+/// A false part makes `All` false, and a true part makes `Any` true, even if other parts fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Predicate {
-    /// It is so, or it is not.
+    /// A constant.
     Constant(bool),
-    /// What is not so.
+    /// The negation of a predicate.
     Not(Box<Self>),
-    /// All of these.
+    /// All of these hold.
     All(Vec<Self>),
-    /// One of these.
+    /// One of these holds.
     Any(Vec<Self>),
-    /// A text passes a test.
+    /// A string passes a test.
     Text(SelectedPath, TextTest),
-    /// A list of texts has one that passes a test.
+    /// A list of strings has an item that passes a test.
     Element(SelectedPath, TextTest),
-    /// What is selected is there.
+    /// The selected value is present.
     Present(SelectedPath),
-    /// Anything else, as it would be written.
+    /// Any other expression, in normal form.
     Other(String),
 }
 
@@ -55,33 +55,33 @@ pub fn path_expression(path: &[String]) -> String {
     written
 }
 
-/// A question about one text.
+/// A test of a string.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TextTest {
-    /// It is one of these.
+    /// The string is one of these.
     Is(Vec<String>),
-    /// It begins with this.
+    /// The string begins with this one.
     StartsWith(String),
-    /// It ends with this.
+    /// The string ends with this one.
     EndsWith(String),
-    /// It has this in it.
+    /// The string contains this one.
     Contains(String),
-    /// This pattern matches something in it.
+    /// The pattern matches in the string.
     Matches(String),
-    /// It has at least so many characters, and at most so many.
+    /// The string has at least the first and at most the second number of characters.
     Size(u64, Option<u64>),
 }
 
-/// What `expression` says.
+/// Analyses `expression`.
 ///
 /// # Errors
 ///
-/// It cannot be parsed.
+/// The expression cannot be parsed.
 pub fn predicate(expression: &str) -> Result<Predicate, CompileError> {
     Ok(of(&parse(expression)?))
 }
 
-/// Depth is bounded by the parser.
+/// Recursion is bounded by the parser.
 fn of(expr: &Expr) -> Predicate {
     match &expr.kind {
         ExprKind::Literal(Literal::Bool(holds)) => Predicate::Constant(*holds),
@@ -119,7 +119,8 @@ fn call(target: Option<&Expr>, function: &str, arguments: &[Expr]) -> Option<Pre
     }
 }
 
-/// Whether `list` has an element for which `test` holds, which is about one element alone.
+/// The predicate that `list` has an item for which `test` holds, if `test` is about that item
+/// alone.
 fn elements(test: &Predicate, list: &[String], element: &[String]) -> Option<Predicate> {
     match test {
         Predicate::Text(path, test) if path == element => {
@@ -142,7 +143,7 @@ fn elements(test: &Predicate, list: &[String], element: &[String]) -> Option<Pre
     }
 }
 
-/// A text that is compared with constants.
+/// The predicate of a comparison of a string with constants.
 fn compared(target: Option<&Expr>, function: &str, arguments: &[Expr]) -> Option<Predicate> {
     let test = |path, test| Some(Predicate::Text(path, test));
     match (target, function, arguments) {
@@ -171,7 +172,7 @@ fn compared(target: Option<&Expr>, function: &str, arguments: &[Expr]) -> Option
         (Some(of), "contains", [argument]) => test(path(of)?, TextTest::Contains(text(argument)?.to_owned())),
         (Some(of), "matches", [argument]) => {
             let pattern = text(argument)?;
-            // To ask for what is no pattern has no result.
+            // A call with an invalid pattern fails.
             Regex::new(pattern, &mut |_| true).ok()?;
             test(path(of)?, TextTest::Matches(pattern.to_owned()))
         }
@@ -179,7 +180,7 @@ fn compared(target: Option<&Expr>, function: &str, arguments: &[Expr]) -> Option
     }
 }
 
-/// `size(text)` compared with a number, on whichever side it stands.
+/// The predicate of a comparison of `size(text)` with a number, on either side.
 fn sized(operator: &str, one: &Expr, other: &Expr) -> Option<Predicate> {
     let (path, number, operator) = match (size_of(one), number(other), number(one), size_of(other)) {
         (Some(path), Some(number), ..) => (path, number, operator),
@@ -196,7 +197,7 @@ fn sized(operator: &str, one: &Expr, other: &Expr) -> Option<Predicate> {
         _ => return None,
     };
     let at_least = |number: i64| TextTest::Size(u64::try_from(number).unwrap_or(0), None);
-    // Of a length, `> 3` and `not <= 3` are the same.
+    // A size of more than 3 is one of at least 4, and one of less than 3 is not one of at least 3.
     let (test, holds) = match operator {
         "==" if number < 0 => return Some(Predicate::Constant(false)),
         "==" => {
@@ -238,7 +239,7 @@ fn number(expr: &Expr) -> Option<i64> {
     }
 }
 
-/// Depth is bounded by the parser.
+/// Recursion is bounded by the parser.
 fn path(expr: &Expr) -> Option<SelectedPath> {
     let (operand, name) = match &expr.kind {
         ExprKind::Ident(name) => return Some(vec![name.clone()]),
@@ -280,13 +281,13 @@ fn texts(expr: &Expr) -> Option<Vec<String>> {
 // === impl TextTest ===
 
 impl TextTest {
-    /// Whether `text` passes. `None` where that takes too long to tell.
+    /// Whether `text` passes; `None` if the pattern is invalid or the match was given up.
     #[must_use]
     pub fn passes(&self, text: &str) -> Option<bool> {
         self.compiled()(text)
     }
 
-    /// The same of any text, the pattern being compiled once.
+    /// The test as a function. A pattern is compiled only once.
     pub fn compiled(&self) -> impl Fn(&str) -> Option<bool> {
         let regex = match self {
             Self::Matches(pattern) => Regex::new(pattern, &mut |_| true).ok(),
@@ -307,7 +308,7 @@ impl TextTest {
         }
     }
 
-    /// A pattern that matches something in the texts that pass, and in no others.
+    /// A pattern that matches in exactly the strings that pass.
     #[must_use]
     pub fn pattern(&self) -> String {
         match self {
@@ -329,7 +330,7 @@ impl TextTest {
         }
     }
 
-    /// The expression that asks it of `subject`.
+    /// The expression that applies the test to `subject`.
     #[must_use]
     pub fn expression(&self, subject: &str) -> String {
         let call = |function: &str, text: &str| format!("{subject}.{function}({})", text_literal(text));
@@ -354,7 +355,7 @@ impl TextTest {
     }
 }
 
-/// `text` as a pattern that matches it alone.
+/// A pattern that matches only `text`.
 #[must_use]
 pub fn literal_pattern(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());

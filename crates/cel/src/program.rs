@@ -1,9 +1,8 @@
-//! A compiled expression: names are resolved to slots, overloads to functions, constants
-//! to values.
+//! A compiled expression, in which names are resolved to slots, overloads to functions, and
+//! constants to values.
 //!
-//! It has the structure of cel-go's plan, because the cost that Kubernetes counts depends
-//! on that plan: a chain of selections is one attribute, a list of constants is a
-//! constant.
+//! It has the structure of cel-go's plan, because the cost that Kubernetes counts depends on it: a
+//! chain of selections is one attribute, and a list of constants is a constant.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,29 +14,29 @@ use crate::types::{ObjectType, Type};
 use crate::value::{Entries, Value};
 use crate::{EvalError, json};
 
-/// A compiled expression, ready to be evaluated by many at once.
+/// A compiled expression, which several threads can evaluate at once.
 #[derive(Debug)]
 pub struct Program {
     pub(crate) root: PlanNode,
     pub(crate) output: Type,
-    /// How many local variables it needs at most.
+    /// The most local variables in scope at once.
     pub(crate) locals: usize,
-    /// How deep it is, together with the variables that it names.
+    /// The depth of the expression, including the variables that it refers to.
     pub(crate) depth: u32,
-    /// The version that it was compiled for.
+    /// The version for which the expression was compiled.
     pub(crate) version: Version,
-    /// The variable whose expression it is.
+    /// The name of the variable whose expression this is.
     pub(crate) name: Option<Box<str>>,
 }
 
-/// One step.
+/// A node of the plan.
 #[derive(Debug)]
 pub(crate) enum PlanNode {
     Constant(Value<'static>),
     Attribute(Attribute),
-    /// `&&` of all.
+    /// `&&` of all operands.
     And(Box<[PlanNode]>),
-    /// `||` of all.
+    /// `||` of all operands.
     Or(Box<[PlanNode]>),
     Equal(Box<(PlanNode, PlanNode)>),
     NotEqual(Box<(PlanNode, PlanNode)>),
@@ -48,16 +47,16 @@ pub(crate) enum PlanNode {
     Map(Box<[MapEntry]>),
     Object(Box<ObjectNode>),
     Fold(Box<Fold>),
-    /// `or`, and `orValue` if the flag is set.
+    /// `or`; `orValue` if the flag is set.
     OptionalOr(Box<(PlanNode, PlanNode)>, bool),
 }
 
-/// A variable, or the result of another step, and what is selected from it.
+/// A variable or the result of another node, and the selections from it.
 #[derive(Debug)]
 pub(crate) struct Attribute {
     pub(crate) base: AttributeBase,
     pub(crate) qualifiers: Box<[Qualifier]>,
-    /// Whether only the presence of the last qualifier is asked: `has()`.
+    /// Whether only the presence of the last selection is tested: `has()`.
     pub(crate) test: bool,
 }
 
@@ -65,8 +64,8 @@ pub(crate) struct Attribute {
 pub(crate) enum AttributeBase {
     /// A variable of the environment.
     Variable(usize),
-    /// A variable of the environment that is itself an expression; naming it
-    /// costs a selection.
+    /// A variable of the environment that is itself an expression. Reading it costs as much as a
+    /// selection.
     Lazy(usize),
     /// A variable of a comprehension.
     Local(usize),
@@ -86,7 +85,7 @@ pub(crate) enum QualifierKey {
     Field(Box<str>),
     Constant(Value<'static>),
     Node(PlanNode),
-    /// Nothing is selected, but the value becomes an optional.
+    /// No selection: the value only becomes an optional.
     Itself,
 }
 
@@ -99,24 +98,24 @@ pub(crate) struct InSet {
 /// A call of a function.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// The overloads that may be meant; which one, the values tell.
+    /// The overloads that match the static types. The values decide which one is called.
     pub(crate) overloads: Box<[Arc<Overload>]>,
     pub(crate) arguments: Box<[PlanNode]>,
     pub(crate) cost: Cost,
-    /// Whether the first of two arguments that fails keeps the other from being
-    /// evaluated: a property of how upstream binds the function.
+    /// Whether an error of the first of two arguments keeps the second from being evaluated, which
+    /// depends on how upstream dispatches the function.
     pub(crate) sequential: bool,
-    /// What could be worked out of constant arguments beforehand.
+    /// What was prepared at compile time from constant arguments.
     pub(crate) prepared: Option<PreparedArgument>,
-    /// Whether it is `!`, which most conditions have, and which needs no search for its
-    /// overload.
+    /// Whether this is `!`, which most conditions contain, and for which no overload has to be
+    /// found.
     pub(crate) is_negation: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct ListNode {
     pub(crate) items: Box<[PlanNode]>,
-    /// For each item whether it is left out when absent; empty if none is.
+    /// For each item, whether it is left out if absent; empty if this is so for none.
     pub(crate) optional: Box<[bool]>,
 }
 
@@ -145,7 +144,7 @@ pub(crate) struct ObjectField {
 pub(crate) struct Fold {
     pub(crate) kind: FoldKind,
     pub(crate) range: PlanNode,
-    /// The local variable of the item, or of the index or key if there are two.
+    /// The local variable of the item; with two variables, that of the index or key.
     pub(crate) first: usize,
     pub(crate) second: Option<usize>,
     pub(crate) filter: Option<PlanNode>,
@@ -157,7 +156,7 @@ pub(crate) enum FoldKind {
     All,
     Exists,
     ExistsOne,
-    /// `map`, `filter`, `transformList`: a list of what the body gives.
+    /// `map`, `filter`, `transformList`: a list of the results of the body.
     List,
     /// `transformMap`
     Map,
@@ -167,8 +166,8 @@ pub(crate) enum FoldKind {
     OptionalMap,
     /// `optFlatMap`
     OptionalFlatMap,
-    /// `sortBy`: the body gives the key to sort by.
-    /// Whether the type of the keys is `known` decides what it costs.
+    /// `sortBy`, whose body returns the sort key. The cost depends on whether the type of the keys
+    /// is `known`.
     SortBy {
         known: bool,
     },
@@ -177,20 +176,20 @@ pub(crate) enum FoldKind {
 // === impl Program ===
 
 impl Program {
-    /// The type of what it evaluates to.
+    /// The type of the result.
     #[must_use]
     pub const fn output(&self) -> &Type {
         &self.output
     }
 
-    /// How many levels it has, together with the variables that it names: see
+    /// The number of levels of the expression, including the variables that it refers to: see
     /// [`Environment::add_lazy_variable`](crate::Environment::add_lazy_variable).
     #[must_use]
     pub const fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// The same as the expression of the variable `name`, which errors tell.
+    /// The same program as the expression of the variable `name`, which errors mention.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         Self {
@@ -211,29 +210,29 @@ impl PlanNode {
     }
 }
 
-// The variables of one evaluation.
+// The variables of an evaluation.
 
-/// The values of an environment's variables, for one request.
+/// The values of an environment's variables for one request.
 ///
-/// A variable that is itself an expression is evaluated when it is first named,
-/// and then remembered as long as this lives.
+/// A variable that is itself an expression is evaluated when it is first used, and its value is
+/// kept.
 #[derive(Debug, Default)]
 pub struct Activation<'a> {
     pub(crate) variables: Vec<Variable<'a>>,
     pub(crate) watched: Option<WatchedRoot<'a>>,
 }
 
-/// A value whose parts are noted when an expression selects them.
+/// A value for which the last selected part is recorded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WatchedRoot<'a> {
     root: json::Node<'a>,
-    /// What was selected last.
+    /// The part that was selected last.
     pub(crate) last: Option<json::Node<'a>>,
 }
 
-/// A value that few expressions name, and that costs something to make.
+/// A value that few expressions use, and that is expensive to make.
 pub trait LazyValue: fmt::Debug + Sync {
-    /// The value.
+    /// Makes the value.
     fn value(&self) -> Value<'_>;
 }
 
@@ -244,13 +243,13 @@ pub(crate) enum Variable<'a> {
     Value(Value<'a>),
     Lazy(&'a dyn LazyValue),
     Expression(&'a Program),
-    /// Being evaluated: it may not name itself.
+    /// Its expression is being evaluated, and must not refer to the variable itself.
     Busy,
     Failed(EvalError),
 }
 
 impl<'a> Activation<'a> {
-    /// No variable has a value yet.
+    /// An activation in which no variable has a value yet.
     #[must_use]
     pub fn new(environment: &Environment) -> Self {
         Self {
@@ -259,8 +258,8 @@ impl<'a> Activation<'a> {
         }
     }
 
-    /// The first variables have these values, in the order of their slots, and
-    /// the others none yet.
+    /// An activation in which the first variables have these values, in the order of their slots,
+    /// and the others have none yet.
     #[must_use]
     pub fn of(environment: &Environment, values: impl IntoIterator<Item = Option<Value<'a>>>) -> Self {
         let mut variables = Vec::with_capacity(environment.variables());
@@ -273,7 +272,7 @@ impl<'a> Activation<'a> {
         }
     }
 
-    /// No variable has a place yet: [`push`](Self::push) gives them theirs.
+    /// An activation without slots, which [`push`](Self::push) adds in order.
     #[must_use]
     pub fn with_room(environment: &Environment) -> Self {
         Self {
@@ -282,49 +281,51 @@ impl<'a> Activation<'a> {
         }
     }
 
-    /// The value of the next slot, or that it has none.
+    /// Adds the next slot, with a value or without.
     pub fn push(&mut self, value: Option<Value<'a>>) {
         self.variables
             .push(value.map_or(Variable::Absent, Variable::Value));
     }
 
-    /// The value of the next slot, made when it is first named.
+    /// Adds the next slot, whose value is made when it is first used.
     pub fn push_lazy(&mut self, value: &'a dyn LazyValue) {
         self.variables.push(Variable::Lazy(value));
     }
 
-    /// Gives the variable `slot` a value; see [`Environment::slot`].
+    /// Sets the value of the variable in `slot`; see [`Environment::slot`].
     pub fn set(&mut self, slot: usize, value: Value<'a>) {
         self.put(slot, Variable::Value(value));
     }
 
-    /// Lets the variable `slot` be what `program` evaluates to.
+    /// Sets the variable in `slot` to the result of `program`, which is evaluated when the variable
+    /// is first used.
     pub fn set_lazy(&mut self, slot: usize, program: &'a Program) {
         self.put(slot, Variable::Expression(program));
     }
 
-    /// Says that nobody knows the variable `slot`, which expressions call `name`: looking
-    /// at it is [`EvalError::Unknown`].
+    /// Marks the variable in `slot` as unknown. Reading it is [`EvalError::Unknown`] with `name`,
+    /// the variable's name in expressions.
     pub fn set_unknown(&mut self, slot: usize, name: &'static str) {
         self.put(slot, Variable::Failed(EvalError::Unknown(name)));
     }
 
-    /// From now on notes which part of `root`, a value in JSON text, is selected last; see
+    /// From now on, records which part of `root`, a value in JSON text, is selected last; see
     /// [`last_read`](Self::last_read).
     pub fn watch(&mut self, root: json::Node<'a>) {
         self.watched = Some(WatchedRoot { root, last: None });
     }
 
-    /// The part of the value that is [watched](Self::watch) which the expression that was evaluated
-    /// last selected last, as a JSON Pointer (RFC 6901): of a false `all()` in the item that
-    /// decided it, else what the macro went through. `None` where it selected nothing of it.
+    /// The part of the [watched](Self::watch) value that the last evaluated expression selected
+    /// last, as a JSON Pointer (RFC 6901). For a macro, this is the list or map that it iterates
+    /// over; for a false `all()`, the part of the item that decided it. `None` if no part was
+    /// selected.
     #[must_use]
     pub fn last_read(&self) -> Option<String> {
         let WatchedRoot { root, last } = self.watched?;
         last?.pointer_from(root)
     }
 
-    /// Notes that `node` was selected.
+    /// Records that `node` was selected.
     #[inline]
     pub(crate) fn note(&mut self, node: json::Node<'a>) {
         if let Some(watched) = &mut self.watched
@@ -334,7 +335,7 @@ impl<'a> Activation<'a> {
         }
     }
 
-    /// What the variable `slot` came to; `None` as long as it has no value.
+    /// The value or error of the variable in `slot`; `None` while it has none.
     #[must_use]
     pub fn outcome(&self, slot: usize) -> Option<Result<&Value<'a>, &EvalError>> {
         match self.variables.get(slot)? {
@@ -349,7 +350,7 @@ impl<'a> Activation<'a> {
     }
 }
 
-/// Puts `value` at `slot`; slots before it that have none yet get what `absent` makes.
+/// Puts `value` at `slot`. Missing slots before it are filled with results of `absent`.
 pub(crate) fn put_at<T>(values: &mut Vec<T>, slot: usize, value: T, absent: impl Fn() -> T) {
     if let Some(own) = values.get_mut(slot) {
         *own = value;

@@ -1,26 +1,26 @@
-//! What an expression may look at: found in its plan, whatever the values are.
+//! Finds what an expression may read. The result depends only on its plan, not on the values.
 //!
-//! Nothing that it reads is missing here, but what is here need not be read.
+//! The result contains everything that is read, and possibly more.
 
 use std::collections::HashMap;
 
 use super::program::{Attribute, AttributeBase, Fold, PlanNode, Program, Qualifier, QualifierKey};
 
-/// Something that an expression may look at.
+/// A part of a variable that an expression may read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttributeRead {
     /// The variable of the environment.
     pub slot: usize,
-    /// The way from there.
+    /// The path from the variable.
     pub path: Vec<ReadStep>,
-    /// How much of what is there.
+    /// How much of the value at the path is read.
     pub extent: ReadExtent,
 }
 
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadStep {
-    /// A field, or a key that is text.
+    /// A field, or a string key.
     Key(Box<str>),
     /// Any field, key or item.
     Any,
@@ -29,30 +29,30 @@ pub enum ReadStep {
 /// How much of a value is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadExtent {
-    /// All of it.
+    /// The whole value.
     Value,
-    /// Which items or entries it has.
+    /// Only which items or entries the value has.
     Entries,
-    /// Whether it is there.
+    /// Only whether the value is present.
     Presence,
 }
 
-/// Where a local variable comes from: the variable and the way to it.
+/// The variable and the path from which a local variable gets its values.
 type LocalOrigin = Option<(usize, Vec<ReadStep>)>;
 
-/// The reads found so far.
+/// Collects the reads.
 #[derive(Default)]
 struct Finder {
     reads: Vec<AttributeRead>,
-    /// Of each local variable; `None`: what it stands for is found already.
+    /// The origin of each local variable; `None` if what it reads is already among the reads.
     locals: HashMap<usize, LocalOrigin>,
 }
 
 // === impl Program ===
 
 impl Program {
-    /// Everything that it may look at. Variables that are expressions themselves are not among
-    /// it, nor what these look at.
+    /// Everything that the expression may read, without variables that are expressions themselves
+    /// and what those read.
     #[must_use]
     pub fn reads(&self) -> Vec<AttributeRead> {
         let mut finder = Finder::default();
@@ -64,7 +64,7 @@ impl Program {
 // === impl AttributeRead ===
 
 impl AttributeRead {
-    /// Whether what lies at `place`, on the way from its variable, may count.
+    /// Whether the value at `place`, a path from the variable, may affect what is read.
     #[must_use]
     pub fn touches(&self, place: &[String]) -> bool {
         let is_same = |(step, name): (&ReadStep, &String)| match step {
@@ -117,7 +117,7 @@ impl Finder {
         }
     }
 
-    /// What is read to know what is selected, and from what.
+    /// Adds what is read in order to determine the base and the selections.
     fn within(&mut self, attribute: &Attribute) {
         match &attribute.base {
             AttributeBase::Variable(_) | AttributeBase::Lazy(_) | AttributeBase::Local(_) => {}
@@ -131,7 +131,7 @@ impl Finder {
         }
     }
 
-    /// Where its value comes from, unless that is found already.
+    /// The variable and path from which the value comes, unless it is already among the reads.
     fn origin(&self, attribute: &Attribute) -> LocalOrigin {
         let (slot, mut path) = match &attribute.base {
             AttributeBase::Variable(slot) => (*slot, Vec::new()),
@@ -165,7 +165,7 @@ impl Finder {
             (slot, path)
         });
         match fold.second {
-            // Which keys or indices there are is known from the range.
+            // The keys or indexes are already read with the range.
             Some(second) => {
                 self.locals.insert(fold.first, None);
                 self.locals.insert(second, item);
@@ -195,7 +195,7 @@ fn step(qualifier: &Qualifier) -> Option<ReadStep> {
 mod tests {
     use crate::{Environment, Type, Version};
 
-    /// Whether each place may count for the expression.
+    /// Whether the expression may depend on each of the places.
     fn touched(expression: &str, places: &[&str]) -> Vec<bool> {
         let environment = Environment::new(Version::NEWEST)
             .variable("object", Type::Dyn)
@@ -225,13 +225,13 @@ mod tests {
             ("object[other.x].b == 1", "/a/c", false),
             ("object.l[0] == 1", "/l/3", true),
             ("other[object.k] == 1", "/k", true),
-            // The mark that is left says that it is present.
+            // A redacted value leaves a mark, so it still counts as present.
             ("has(object.a.b)", "/a/b", false),
             ("has(object.a.b)", "/a/b/c", false),
             ("has(object.a.b)", "/a", true),
             ("object.?a.b.hasValue()", "/a/b", true),
             ("object.?a.orValue(1) == 1", "/a", true),
-            // Items one by one.
+            // Macros read items one by one.
             ("object.l.all(i, i.x == 1)", "/l/0/y", false),
             ("object.l.all(i, i.x == 1)", "/l/0/x", true),
             ("object.l.all(i, i.x == 1)", "/l", true),
@@ -246,7 +246,7 @@ mod tests {
             ("object.m.all(k, v, v.x == 1)", "/m/a/y", false),
             ("(object.l + other.l).all(i, i.x == 1)", "/l/0/y", true),
             ("size(object.l) == 1", "/l/0", true),
-            // Wherever it stands.
+            // Reads are found in every kind of expression.
             ("other.a == 1 ? object.a == 1 : true", "/a", true),
             ("(other.a == 1 ? object : other).b == 1", "/a", true),
             ("[object.a] == [1]", "/a", true),

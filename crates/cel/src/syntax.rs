@@ -1,9 +1,9 @@
-//! Parses CEL's grammar (`cel.dev/expr`, `parser/gen/CEL.g4` of cel-go) into a tree, by
-//! recursive descent, and writes a tree as text again.
+//! Parses CEL's grammar (`cel.dev/expr`, `parser/gen/CEL.g4` of cel-go) into a tree by recursive
+//! descent, and writes a tree as text.
 //!
-//! The parser limits length and depth, and needs little stack per level: an expression
-//! that Kubernetes accepts must not end the process. Macros stay calls; the checker
-//! handles them.
+//! The parser limits length and depth, and needs little stack for each level: no expression that
+//! Kubernetes accepts must crash the process. Macros are parsed as calls, which the checker
+//! expands.
 
 mod lexer;
 mod parser;
@@ -20,14 +20,14 @@ pub(crate) use parser::parse;
 /// The longest expression, in characters, as upstream.
 pub const MAX_LENGTH: usize = 100_000;
 
-/// How deep brackets may nest.
+/// How deep parentheses, brackets and braces may nest.
 pub const MAX_NESTING: u32 = 96;
 
-/// How deep operations may nest, chains such as `a + b + c` included; but for
-/// `a && b && c` and `a || b || c`, which may be of any length.
+/// How deep operations may nest, including chains such as `a + b + c`. Only `a && b && c` and
+/// `a || b || c` may have any length.
 pub const MAX_DEPTH: u32 = 200;
 
-/// The line and column of the byte `at`, both from 1, in characters.
+/// The line and column of the byte `at`, both from 1; columns count characters.
 pub(crate) fn position(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -38,13 +38,14 @@ pub(crate) fn position(text: &str, at: usize) -> (usize, usize) {
 
 // The syntax tree.
 
-/// An expression and where it stands.
+/// An expression and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Expr {
     pub(crate) kind: ExprKind,
-    /// The byte of the text that it is known by: an operator's own, a name's first.
+    /// The byte offset at which the expression is reported: that of an operator, or the first of a
+    /// name.
     pub(crate) at: usize,
-    /// How deep the tree below it is, itself included.
+    /// The depth of the tree from this expression on.
     pub(crate) depth: u32,
 }
 
@@ -64,7 +65,7 @@ pub(crate) enum ExprKind {
         index: Box<Expr>,
         optional: bool,
     },
-    /// A function or an operator such as `_+_`.
+    /// A call of a function, or of an operator such as `_+_`.
     Call {
         target: Option<Box<Expr>>,
         function: String,
@@ -114,7 +115,7 @@ pub(crate) struct FieldExpr {
 }
 
 impl Expr {
-    /// The name that it spells, if it is names joined by points.
+    /// The qualified name, if the expression consists of names joined by dots.
     pub(crate) fn qualified_name(&self) -> Option<String> {
         let mut names = Vec::new();
         let mut expr = self;
@@ -132,12 +133,12 @@ impl Expr {
         Some(names.join("."))
     }
 
-    /// How deep the tree below it is, itself included.
+    /// The depth of the tree from this expression on.
     pub(crate) const fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// The name, if it is a single one.
+    /// The name, if the expression is a single name.
     pub(crate) fn ident(&self) -> Option<&str> {
         match &self.kind {
             ExprKind::Ident(name) => Some(name),
@@ -154,7 +155,7 @@ impl Expr {
     }
 }
 
-// Which names an expression may give to things.
+// The names that an expression may use for variables.
 
 /// Names that no variable or function may have.
 pub(crate) const RESERVED: [&str; 17] = [
@@ -177,10 +178,10 @@ pub(crate) const RESERVED: [&str; 17] = [
     "while",
 ];
 
-/// Words that stand for values and operators of their own.
+/// Words that are literals or operators.
 const KEYWORDS: [&str; 4] = ["true", "false", "null", "in"];
 
-/// Whether an expression can name a variable so.
+/// Whether `name` can be the name of a variable.
 #[must_use]
 pub fn is_identifier(name: &str) -> bool {
     let mut bytes = name.bytes();
@@ -192,7 +193,7 @@ pub fn is_identifier(name: &str) -> bool {
         && !RESERVED.contains(&name)
 }
 
-/// A part of `object` or `oldObject`: the steps to it.
+/// A part of `object` or `oldObject`, as the steps to it.
 pub type ObjectPart = Vec<PartStep>;
 
 /// One step into an object.
@@ -200,11 +201,12 @@ pub type ObjectPart = Vec<PartStep>;
 pub enum PartStep {
     /// A field or key of this name.
     Field(String),
-    /// An item of a list, or a key that is known only when it is evaluated.
+    /// An item of a list, or a key that is only known at run time.
     Item,
 }
 
-/// The parts that a `JSONPatch{…}` of `expression` has as its value, or within a list of values.
+/// The parts that a `JSONPatch{…}` in `expression` has as its value, or as an item of its list of
+/// values.
 ///
 /// # Errors
 ///
@@ -222,8 +224,8 @@ pub fn copied_parts(expression: &str) -> Result<Vec<ObjectPart>, CompileError> {
     Ok(found)
 }
 
-/// The parts that `expression` compares by `==` with text, a number, a truth value or an object that
-/// it makes.
+/// The parts that `expression` compares by `==` with a string, a number, a boolean or an object
+/// that it constructs.
 ///
 /// # Errors
 ///
@@ -247,7 +249,7 @@ pub fn compared_parts(expression: &str) -> Result<Vec<ObjectPart>, CompileError>
     Ok(found)
 }
 
-/// Depth is bounded by the parser.
+/// Recursion is bounded by the parser.
 fn find(expr: &Expr, note: &mut impl FnMut(&Expr)) {
     note(expr);
     for child in children(expr) {
@@ -293,12 +295,13 @@ fn part(expr: &Expr) -> Option<ObjectPart> {
     }
 }
 
-/// Whether it is a value that no part other than a scalar equals: `null` equals one that is absent.
+/// Whether the value is a scalar or an object, which only a part of the same kind can be equal to.
+/// `null` is not, because it also equals an absent part.
 fn is_of_one_kind(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::Literal(literal) => *literal != Literal::Null,
         ExprKind::Struct { .. } => true,
-        // `dyn('x')` is `'x'` to the compiler's types alone.
+        // `dyn('x')` differs from `'x'` only in its static type.
         ExprKind::Call {
             target: None,
             function,
@@ -308,7 +311,8 @@ fn is_of_one_kind(expr: &Expr) -> bool {
     }
 }
 
-/// How tightly what stands in a place must bind to need no brackets there.
+/// How tightly an expression binds; for an operand, how tightly it must bind to need no
+/// parentheses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Binding {
     Anything,
@@ -321,8 +325,8 @@ enum Binding {
     Member,
 }
 
-/// The expression as it would be written: equal trees are equal texts, whatever their blanks and
-/// brackets were. Depth is bounded by the parser.
+/// Writes an expression in a normal form: equal trees give equal strings, whatever their white
+/// space and parentheses were. Recursion is bounded by the parser.
 pub(crate) fn written(expr: &Expr) -> String {
     within(expr, Binding::Anything)
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-/// What is known of a value before it exists.
+/// What the checker knows of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Type {
-    /// Anything; checked when it is there.
+    /// Any type, which is checked when the value is known.
     Dyn,
     /// `null`.
     Null,
@@ -20,7 +20,7 @@ pub enum Type {
     Uint,
     /// A floating point number of 64 bits.
     Double,
-    /// Text.
+    /// A string.
     String,
     /// A sequence of bytes.
     Bytes,
@@ -38,16 +38,16 @@ pub enum Type {
     Type(Arc<Type>),
     /// An object whose fields are declared.
     Object(Arc<ObjectType>),
-    /// A type of a library, such as a quantity.
+    /// A library type, such as a quantity.
     Opaque(&'static str),
-    /// A type yet to be found: a parameter of an overload, or a variable of the
-    /// checker, which alone makes these.
+    /// A type yet to be inferred: a parameter of an overload, or a type variable, which only the
+    /// checker makes.
     Param(u32),
 }
 
-/// An object type: the fields that it may have.
+/// An object type and the fields that it may have.
 ///
-/// Two are the same if their names are, as in Kubernetes.
+/// Two object types are the same if their names are, as in Kubernetes.
 #[derive(Debug, Clone)]
 pub struct ObjectType {
     name: Arc<str>,
@@ -57,27 +57,27 @@ pub struct ObjectType {
 #[derive(Debug, Clone)]
 enum FieldTypes {
     Declared(BTreeMap<Arc<str>, Type>),
-    /// Any field, whose values may be anything: the objects that a mutation
-    /// writes, whose schema is not known when it is compiled.
+    /// Any field with any value: the objects in mutations, whose schema is not known at compile
+    /// time.
     Any,
 }
 
 // === impl Type ===
 
 impl Type {
-    /// A list of `item`.
+    /// The type of a list of `item`.
     #[must_use]
     pub fn list(item: Self) -> Self {
         Self::List(Arc::new(item))
     }
 
-    /// A map from `key` to `value`.
+    /// The type of a map from `key` to `value`.
     #[must_use]
     pub fn map(key: Self, value: Self) -> Self {
         Self::Map(Arc::new((key, value)))
     }
 
-    /// A value of type `inner` that may be absent.
+    /// The type of an optional with a value of type `inner`.
     #[must_use]
     pub fn optional(inner: Self) -> Self {
         Self::Optional(Arc::new(inner))
@@ -89,7 +89,7 @@ impl Type {
         Self::Type(Arc::new(inner))
     }
 
-    /// An object with these fields and no other.
+    /// The type of an object with exactly these fields.
     #[must_use]
     pub fn object<'n>(name: &str, fields: impl IntoIterator<Item = (&'n str, Self)>) -> Self {
         let fields = fields
@@ -102,7 +102,7 @@ impl Type {
         }))
     }
 
-    /// An object that may have any field.
+    /// The type of an object that may have any field.
     #[must_use]
     pub(crate) fn open_object(name: &str) -> Self {
         Self::Object(Arc::new(ObjectType {
@@ -111,7 +111,7 @@ impl Type {
         }))
     }
 
-    /// The name by which a value that is a type is known: without parameters.
+    /// The name of the type as a value, which has no parameters.
     pub(crate) fn runtime_name(&self) -> String {
         match self {
             Self::List(_) => "list".into(),
@@ -122,13 +122,12 @@ impl Type {
         }
     }
 
-    /// Whether it stands for any type.
     pub(crate) const fn is_dyn(&self) -> bool {
         matches!(self, Self::Dyn)
     }
 }
 
-/// As CEL writes it: `list(string)`, `map(string, dyn)`, `kubernetes.Quantity`.
+/// In CEL's notation: `list(string)`, `map(string, dyn)`, `kubernetes.Quantity`.
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -156,13 +155,13 @@ impl fmt::Display for Type {
 // === impl ObjectType ===
 
 impl ObjectType {
-    /// Its name, such as `kubernetes.UserInfo`.
+    /// The name, such as `kubernetes.UserInfo`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The type of `field`, if it may have it.
+    /// The type of `field`, if objects of this type may have it.
     #[must_use]
     pub fn field(&self, field: &str) -> Option<Type> {
         match &self.fields {
@@ -171,7 +170,7 @@ impl ObjectType {
         }
     }
 
-    /// The names of its declared fields and of those of the object types in them, at any depth.
+    /// The names of the declared fields, and of those of the object types in them, at any depth.
     #[must_use]
     pub fn field_names(&self) -> BTreeSet<Arc<str>> {
         let mut names = BTreeSet::new();
@@ -187,13 +186,13 @@ impl ObjectType {
         names
     }
 
-    /// Whether an expression may make one: only what a mutation writes.
+    /// Whether an expression may construct such an object: only those of mutations.
     pub(crate) fn is_constructible(&self) -> bool {
         matches!(self.fields, FieldTypes::Any) || &*self.name == "JSONPatch"
     }
 
-    /// The object types that its declared fields have, at any depth; `found` says of each whether
-    /// to go on into it.
+    /// Visits the object types of the declared fields, at any depth. `found` returns whether to
+    /// descend into the type that it is called with.
     pub(crate) fn visit(&self, found: &mut impl FnMut(&Self) -> bool) {
         if let FieldTypes::Declared(fields) = &self.fields {
             for of in fields.values() {

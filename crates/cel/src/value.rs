@@ -1,8 +1,8 @@
-//! The values of expressions.
+//! The values that expressions evaluate to.
 //!
-//! Values borrow from their source: the text of a JSON document, the constants of a
-//! program, or the caller's structures. `'a` is the lifetime of all of these. Copying a
-//! value never copies a list, a map or text.
+//! Values borrow from their sources: the text of a JSON document, the constants of a program, or
+//! the caller's structures. `'a` is the lifetime of all of these. Cloning a value never copies a
+//! list, a map or a string.
 
 mod equal;
 mod map;
@@ -31,7 +31,7 @@ pub use url::{UrlFault, UrlValue};
 pub(crate) use equal::{Work, compare, equal, exact_int, is_incomparable, steps_of_order};
 pub(crate) use time::{Civil, missing as missing_zone, offset as zone_offset};
 
-/// A value of CEL.
+/// A CEL value.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Value<'a> {
@@ -45,7 +45,7 @@ pub enum Value<'a> {
     Uint(u64),
     /// A floating point number.
     Double(f64),
-    /// Text.
+    /// A string.
     String(Text<'a>),
     /// A sequence of bytes.
     Bytes(Bytes<'a>),
@@ -61,15 +61,15 @@ pub enum Value<'a> {
     Optional(Option<Arc<Value<'a>>>),
     /// A type.
     Type(Arc<Type>),
-    /// A value of a library.
+    /// A value of a library type.
     Opaque(Opaque<'a>),
 }
 
 // === impl Value ===
 
 impl<'a> Value<'a> {
-    /// The value that JSON text stands for, as an API server sees it: a number
-    /// that is written as an integer and fits is an int, any other a double.
+    /// The value of JSON text, as an API server reads it: a number that is written as an integer
+    /// and fits is an int; other numbers are doubles.
     #[must_use]
     pub fn json(node: json::Node<'a>) -> Self {
         match node.kind() {
@@ -85,43 +85,43 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Text that lives as long as the value.
+    /// A borrowed string.
     #[must_use]
     pub const fn str(text: &'a str) -> Self {
         Self::String(Text::Borrowed(text))
     }
 
-    /// Text of its own.
+    /// An owned string.
     #[must_use]
     pub fn string(text: impl Into<Arc<str>>) -> Self {
         Self::String(Text::Shared(text.into()))
     }
 
-    /// A list of its own.
+    /// An owned list.
     #[must_use]
     pub fn list(items: Vec<Self>) -> Self {
         Self::List(List::Shared(items.into()))
     }
 
-    /// A map of its own.
+    /// An owned map.
     #[must_use]
     pub fn map(entries: Entries<'a>) -> Self {
         Self::Map(Map::Shared(Arc::new(entries)))
     }
 
-    /// A value that is there.
+    /// An optional with a value.
     #[must_use]
     pub fn some(value: Self) -> Self {
         Self::Optional(Some(Arc::new(value)))
     }
 
-    /// A value that is not there.
+    /// An optional without a value.
     #[must_use]
     pub const fn none() -> Self {
         Self::Optional(None)
     }
 
-    /// The text, if it is text.
+    /// The string, if the value is one.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -130,7 +130,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The truth value, if it is one.
+    /// The boolean, if the value is one.
     #[must_use]
     pub const fn as_bool(&self) -> Option<bool> {
         match self {
@@ -139,9 +139,9 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The same value, sharing what this one owns.
+    /// The same value, borrowing what this one owns.
     ///
-    /// Cheaper than a clone for what is borrowed from a program's constants.
+    /// For a constant of a program, this is cheaper than a clone.
     pub(crate) fn share<'b>(&'b self) -> Value<'b>
     where
         'a: 'b,
@@ -183,7 +183,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The type that the value has when it is read.
+    /// The type that the value has at run time.
     #[must_use]
     pub fn type_of(&self) -> Type {
         match self {
@@ -204,14 +204,14 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// An optional within an optional becomes one, as it does upstream wherever
-    /// it is selected from, or the result of a condition.
+    /// Flattens nested optionals, as upstream does when something is selected from an optional, or
+    /// when it is the result of a conditional.
     pub(crate) fn collapsed(self) -> Self {
         match self {
             Self::Optional(Some(inner)) => match &*inner {
                 Self::Optional(None) => Self::some(Self::Null),
                 Self::Optional(Some(_)) => (*inner).clone().collapsed(),
-                // A type is put back as its name.
+                // Upstream converts a type back as a string with its name.
                 Self::Type(of) => {
                     let name = of.to_string();
                     let name = name.split('(').next().unwrap_or_default();
@@ -223,7 +223,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether it is the empty value of its type, as `optional.ofNonZeroValue` asks.
+    /// Whether the value is the zero value of its type, as `optional.ofNonZeroValue` defines it.
     pub(crate) fn is_zero(&self) -> bool {
         match self {
             Self::Null => true,
@@ -260,40 +260,40 @@ impl From<i64> for Value<'_> {
     }
 }
 
-// Values of the libraries.
+// Values of library types.
 
-/// A value of a library.
+/// A value of a library type.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Opaque<'a> {
-    /// An amount of a resource.
+    /// A quantity of a resource.
     Quantity(Arc<Quantity>),
-    /// An amount that `add` or `sub` made. Kubernetes holds it by a pointer, and so
-    /// finds nothing equal to it.
+    /// A quantity that `add` or `sub` returned. Kubernetes holds it as a pointer, and so finds no
+    /// value equal to it.
     ComputedQuantity(Arc<Quantity>),
     /// A URL.
     Url(Arc<UrlValue>),
     /// An IP address.
     Ip(IpAddr),
-    /// A network address: an address and how many of its first bits count.
+    /// A network in CIDR notation: an address and the length of its prefix in bits.
     Cidr(IpAddr, u8),
-    /// A version.
+    /// A semantic version.
     Semver(Arc<Semver>),
-    /// A named format of text.
+    /// A named string format.
     Format(&'static NamedFormat),
-    /// A question to the authorizer that is still being put together.
+    /// An authorizer check that is still being built.
     Check(Arc<AccessCheck<'a>>),
-    /// The authorizer's answer.
+    /// The decision of the authorizer.
     Decision(Arc<AccessAnswer>),
 }
 
 // === impl Opaque ===
 
 impl<'a> Opaque<'a> {
-    /// How many bytes one takes, besides its text.
+    /// The bytes of such a value besides its strings.
     pub(crate) const BYTES: usize = 256;
 
-    /// How many bytes what it points to takes, and about as many steps whatever is done with it.
+    /// The bytes of memory that the value points to. Any operation on it takes about as many steps.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Quantity(quantity) | Self::ComputedQuantity(quantity) => quantity.bytes(),
@@ -305,7 +305,7 @@ impl<'a> Opaque<'a> {
         }
     }
 
-    /// The name of its type.
+    /// The name of the type.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -320,7 +320,7 @@ impl<'a> Opaque<'a> {
         }
     }
 
-    /// The same value with nothing borrowed; none if it cannot be without.
+    /// The same value with nothing borrowed; `None` if that is not possible.
     pub(crate) fn into_owned(self) -> Option<Opaque<'static>> {
         Some(match self {
             Self::Quantity(quantity) => Opaque::Quantity(quantity),
@@ -335,7 +335,7 @@ impl<'a> Opaque<'a> {
         })
     }
 
-    /// The amount that it is, if it is one.
+    /// The quantity, if the value is one.
     pub(crate) fn quantity(&self) -> Option<&Quantity> {
         match self {
             Self::Quantity(quantity) | Self::ComputedQuantity(quantity) => Some(quantity),
@@ -343,7 +343,7 @@ impl<'a> Opaque<'a> {
         }
     }
 
-    /// Whether both are equal; none if such values cannot be compared.
+    /// Whether both values are equal; `None` if they cannot be compared.
     pub(crate) fn equals(&self, other: &Self) -> Option<bool> {
         match (self, other) {
             (Self::Quantity(own) | Self::ComputedQuantity(own), Self::Quantity(other)) => {
@@ -361,7 +361,7 @@ impl<'a> Opaque<'a> {
     }
 }
 
-/// Bytes of an address.
+/// The bytes of an address.
 pub(crate) const fn address_bytes(ip: &IpAddr) -> u64 {
     match ip {
         IpAddr::V4(_) => 4,
@@ -369,31 +369,31 @@ pub(crate) const fn address_bytes(ip: &IpAddr) -> u64 {
     }
 }
 
-// Text and bytes, borrowed or shared.
+// Strings and bytes, borrowed or shared.
 
-/// Text.
+/// A string.
 #[derive(Debug, Clone)]
 pub enum Text<'a> {
-    /// Of somebody else.
+    /// A borrowed string.
     Borrowed(&'a str),
-    /// Its own.
+    /// A string with a reference count.
     Shared(Arc<str>),
 }
 
 /// Bytes.
 #[derive(Debug, Clone)]
 pub enum Bytes<'a> {
-    /// Of somebody else.
+    /// Borrowed bytes.
     Borrowed(&'a [u8]),
-    /// Their own.
+    /// Bytes with a reference count.
     Shared(Arc<[u8]>),
 }
 
 impl<'a> Text<'a> {
-    /// How many bytes a text of its own takes besides what it says.
+    /// The bytes of memory of a shared string besides its contents.
     pub(crate) const BYTES: usize = 32;
 
-    /// Whether it is its own and of nobody else.
+    /// Whether the string has a reference count, and this is the only reference.
     pub(crate) fn is_unshared(&self) -> bool {
         matches!(self, Self::Shared(text) if Arc::strong_count(text) == 1)
     }

@@ -1,4 +1,4 @@
-//! Names and field selections.
+//! Checks names and field selections.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::syntax::{EntryExpr, Expr, FieldExpr, ItemExpr, Literal};
 use crate::types::Type;
 use crate::value::{Bytes, Entries, Key, Value};
 
-/// The name under which variables that are expressions are found.
+/// The prefix of variables that are expressions.
 const VARIABLES: &str = "variables";
 
 impl Checker<'_> {
@@ -31,7 +31,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A variable of the environment or a type of this name.
+    /// Resolves a variable of the environment, or a type.
     fn declared(&mut self, name: &str) -> Option<(PlanNode, Type)> {
         if let Some((slot, declaration)) = self.environment.find_variable(name) {
             self.composed = self.composed.max(declaration.depth);
@@ -47,7 +47,7 @@ impl Checker<'_> {
         Some((PlanNode::Constant(Value::Type(named.clone())), of))
     }
 
-    /// `operand.field`, or a name with points in it.
+    /// Checks `operand.field`, or a name that contains dots.
     pub(crate) fn select(&mut self, expr: &Expr, operand: &Expr, field: &str, optional: bool) -> CheckedExpr {
         if !optional
             && let Some(name) = expr.qualified_name()
@@ -73,14 +73,14 @@ impl Checker<'_> {
         if shadowed { None } else { self.declared(name) }
     }
 
-    /// Whether `variables` names the variables that are expressions.
+    /// Whether `variables` refers to the variables that are expressions.
     fn is_composed(&self) -> bool {
         self.local(VARIABLES).is_none()
             && self.environment.find_variable(VARIABLES).is_none()
             && self.environment.has_lazy_variables()
     }
 
-    /// `variables.?name`: a variable that is there.
+    /// Checks `variables.name` and `variables.?name`.
     fn composed(&mut self, expr: &Expr, field: &str, optional: bool) -> CheckedExpr {
         let Some((node, of)) = self.declared(&format!("{VARIABLES}.{field}")) else {
             return Err(self.fault(expr, format_args!("undefined field '{field}'")));
@@ -95,7 +95,7 @@ impl Checker<'_> {
         Ok((qualified(node, itself, false), Type::optional(of)))
     }
 
-    /// `has(operand.field)`
+    /// Checks `has(operand.field)`.
     pub(crate) fn presence(&mut self, expr: &Expr, operand: &Expr, field: &str) -> CheckedExpr {
         if operand.ident() == Some(VARIABLES) && self.is_composed() {
             let (node, _) = self.composed(expr, field, false)?;
@@ -143,7 +143,7 @@ impl Checker<'_> {
         Ok(self.bindings.substitute(&result, false)?)
     }
 
-    /// `operand[index]`
+    /// Checks `operand[index]`.
     pub(crate) fn index(&mut self, expr: &Expr, operand: &Expr, index: &Expr, optional: bool) -> CheckedExpr {
         let (operand, operand_type) = self.check(operand)?;
         let (index, index_type) = self.check(index)?;
@@ -172,7 +172,7 @@ pub(crate) fn attribute(base: AttributeBase) -> PlanNode {
     })
 }
 
-/// `node` with one more selection.
+/// Adds a selection to `node`.
 fn qualified(node: PlanNode, qualifier: Qualifier, test: bool) -> PlanNode {
     let mut attribute = match node {
         PlanNode::Attribute(attribute) if !attribute.test => attribute,
@@ -189,7 +189,7 @@ fn qualified(node: PlanNode, qualifier: Qualifier, test: bool) -> PlanNode {
     PlanNode::Attribute(attribute)
 }
 
-/// Whether the variable `node` has a value: its expression may fail.
+/// A test whether the variable `node` has a value, which fails if its expression fails.
 fn tested(node: PlanNode) -> PlanNode {
     match node {
         PlanNode::Attribute(attribute) => PlanNode::Attribute(Attribute {
@@ -200,7 +200,7 @@ fn tested(node: PlanNode) -> PlanNode {
     }
 }
 
-// Literals: of scalars, lists, maps and objects.
+// Checks literals of scalars, lists, maps and objects.
 
 pub(crate) fn constant(literal: &Literal) -> (PlanNode, Type) {
     let (value, of) = match literal {
@@ -259,9 +259,8 @@ impl Checker<'_> {
         Ok((map_node(nodes), self.sized(Type::map(key_of, value_of))?))
     }
 
-    /// The type that an element adds to a list or map. Upstream's validator of
-    /// literals, which leaves those within `format` alone, cannot stand what may
-    /// turn out not to be optional.
+    /// The type that an element adds to a list or map. Upstream's validator of literals, which
+    /// skips those within `format`, rejects optional elements whose static type is `dyn`.
     fn collected(&self, expr: &Expr, of: Type, optional: bool) -> Result<Type, CompileError> {
         if optional && self.formats == 0 && self.resolved(&of)?.is_dyn() {
             return Err(self.mismatch(expr, &Type::optional(Type::Dyn), &of));
@@ -281,7 +280,7 @@ impl Checker<'_> {
         Ok(inner)
     }
 
-    /// The type of elements so far and of one more; `dyn` if they do not fit.
+    /// The common type of the elements so far and one more; `dyn` if there is none.
     fn join(&mut self, before: Option<Type>, of: Type) -> Result<Type, CompileError> {
         let Some(before) = before else { return Ok(of) };
         if !self.bindings.assign(&before, &of)? {
@@ -290,7 +289,7 @@ impl Checker<'_> {
         Ok(self.bindings.most_general(&before, &of)?.clone())
     }
 
-    /// Remembers that all elements must turn out to be of the `first` one's type.
+    /// Records that the type of an element must turn out to be that of the `first` one.
     fn alike(&mut self, expr: &Expr, first: &mut Option<Type>, of: &Type) {
         match first {
             None => *first = Some(of.clone()),
@@ -299,8 +298,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Elements of one literal must have one type, also where `dyn` would let
-    /// another pass (cel-go's validator of homogeneous literals).
+    /// Elements of one literal must have the same type, even where `dyn` would allow another
+    /// (cel-go's validator of homogeneous literals).
     pub(crate) fn settle_pending(&self) -> Result<(), CompileError> {
         for (at, expected, found) in &self.pending {
             let (expected, found) = (self.resolved(expected)?, self.resolved(found)?);

@@ -1,4 +1,4 @@
-//! Variables and field selections: `a.b[c].?d`, `has(a.b)`, `c ? a : b`.
+//! Evaluates variables and field selections: `a.b[c].?d`, `has(a.b)`, `c ? a : b`.
 
 use super::Evaluation;
 use crate::program::{Attribute, AttributeBase, FoldKind, PlanNode, Qualifier, QualifierKey, Variable};
@@ -6,15 +6,14 @@ use crate::value::{List, Map, Opaque, Value, exact_int};
 use crate::{EvalError, json};
 
 impl<'a> Evaluation<'_, 'a> {
-    /// The attribute's value. It costs one unit besides its selections, but for
-    /// a conditional, which costs what its parts do, and `has()`, which costs one
-    /// less than either.
+    /// Evaluates an attribute. It costs one unit besides its selections, or only the cost of its
+    /// parts if it is a conditional. With `has()`, it costs one unit less in both cases.
     pub(crate) fn attribute(&mut self, attribute: &'a Attribute) -> Result<Value<'a>, EvalError> {
         let result = self.resolve_attribute(attribute);
         match (attribute.test, is_conditional(&attribute.base)) {
             (false, false) => self.settle(result, 1),
             (true, true) => {
-                // Less than nothing is beyond every limit, as upstream counts.
+                // As upstream, a cost below zero exceeds every limit.
                 self.cost = self.cost.checked_sub(1).ok_or(EvalError::CostLimit)?;
                 result
             }
@@ -22,8 +21,7 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
-    /// What `node` evaluates to where it is a branch or an index: naming an
-    /// attribute there costs nothing by itself.
+    /// Evaluates a branch or an index, where an attribute costs nothing besides its selections.
     fn resolve(&mut self, node: &'a PlanNode) -> Result<Value<'a>, EvalError> {
         match node {
             PlanNode::Attribute(attribute) => self.resolve_attribute(attribute),
@@ -52,8 +50,8 @@ impl<'a> Evaluation<'_, 'a> {
         Ok(value)
     }
 
-    /// The base, if it is a map in JSON text that costs nothing to name: what most
-    /// expressions select from, and what nothing is copied of.
+    /// The base, if it is a map in JSON text, as for most expressions, and its value is at hand
+    /// without cost. Selecting from it copies nothing.
     #[inline]
     fn json_base(&self, base: &AttributeBase) -> Option<json::Node<'a>> {
         let value = match base {
@@ -102,7 +100,7 @@ impl<'a> Evaluation<'_, 'a> {
             .ok_or_else(|| EvalError::failed("no such attribute"))
     }
 
-    /// What is named, before anything is selected from it.
+    /// The value of the base before anything is selected from it.
     fn named(&self, value: Value<'a>) -> Value<'a> {
         if self.takes_optionals_apart() {
             value.collapsed()
@@ -111,8 +109,8 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
-    /// The result of a conditional: where an optional was taken apart, what it held cannot always
-    /// be put back.
+    /// The result of a conditional. Upstream unwraps optionals there, and fails if it cannot
+    /// convert their value back.
     pub(crate) fn chosen(&self, value: Value<'a>) -> Result<Value<'a>, EvalError> {
         let value = self.named(value);
         match &value {
@@ -145,7 +143,7 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
-    /// The same of a map in JSON text.
+    /// Like [`qualify`](Self::qualify) for a map in JSON text.
     fn qualify_json(
         &mut self,
         node: json::Node<'a>,
@@ -163,7 +161,7 @@ impl<'a> Evaluation<'_, 'a> {
             });
         };
         match &first.key {
-            // It is not there: else it would have been selected.
+            // The field is absent, or it would have been selected above.
             QualifierKey::Field(name) if !first.optional && node.kind() == json::Kind::Object => {
                 self.charge(1)?;
                 if test && others.is_empty() {
@@ -176,7 +174,7 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
-    /// Selects one after the other; `optional` is whether one before was.
+    /// Applies the selections in order. `optional` tells whether an earlier selection was optional.
     fn qualify_further(
         &mut self,
         mut value: Value<'a>,
@@ -202,8 +200,8 @@ impl<'a> Evaluation<'_, 'a> {
         Ok(if optional { Value::some(value) } else { value })
     }
 
-    /// Why nothing can be selected from what an optional holds: its first qualifier
-    /// is worked out before that is noticed.
+    /// The error for a selection from an optional with this value. As upstream, the index of the
+    /// first selection is evaluated before, and may fail.
     fn unselectable(&mut self, held: &Value<'_>, qualifiers: &'a [Qualifier]) -> EvalError {
         if let Some(QualifierKey::Node(node)) = qualifiers.first().map(|first| &first.key)
             && let Err(error) = self.resolve(node)
@@ -216,8 +214,8 @@ impl<'a> Evaluation<'_, 'a> {
         ))
     }
 
-    /// Selects plain fields that are there, as many as follow each other, and
-    /// returns how many: of what lies between no value is made.
+    /// Selects fields as long as they are plain and present, without making values of those in
+    /// between. Returns how many were selected.
     fn select_fields(
         &mut self,
         mut node: json::Node<'a>,
@@ -237,7 +235,7 @@ impl<'a> Evaluation<'_, 'a> {
         Ok((node, qualifiers.len()))
     }
 
-    /// One selection; none if there is nothing to select and that is no error.
+    /// Applies one selection; `None` if there is nothing to select and that is no error.
     fn step(
         &mut self,
         value: &Value<'a>,
@@ -267,7 +265,7 @@ impl<'a> Evaluation<'_, 'a> {
         };
         match found {
             Err(error) if !error.is_absorbable() => Err(error),
-            // An absent optional is not observed, and so costs nothing.
+            // Upstream does not count an absent optional.
             Ok(None) | Err(_) if optional => found,
             found => self.charge(1).and(found),
         }
@@ -285,8 +283,8 @@ fn is_conditional(base: &AttributeBase) -> bool {
     }
 }
 
-/// Whether what an optional holds can be selected from, be it in vain: upstream
-/// takes it out in a form that it cannot always take back.
+/// Whether upstream can select from an optional with this value, even if in vain: it unwraps the
+/// value, and cannot convert every value back.
 fn is_selectable(value: &Value<'_>) -> bool {
     matches!(value, Value::Opaque(Opaque::Format(_))) || !matches!(value, Value::Opaque(_))
 }
@@ -295,7 +293,7 @@ const fn absent(test: bool) -> Value<'static> {
     if test { Value::Bool(false) } else { Value::none() }
 }
 
-/// That somebody knows the field `name`, if there is one.
+/// Fails if the value of the field `name` is unknown.
 fn known(value: &Value<'_>, name: &str) -> Result<(), EvalError> {
     match value {
         Value::Map(Map::Object(object)) => object
@@ -305,7 +303,7 @@ fn known(value: &Value<'_>, name: &str) -> Result<(), EvalError> {
     }
 }
 
-/// The field or text key `name`.
+/// Selects the field or string key `name`.
 fn field<'a>(value: &Value<'a>, name: &str, lenient: bool) -> Result<Option<Value<'a>>, EvalError> {
     known(value, name)?;
     match value {
@@ -320,7 +318,7 @@ fn field<'a>(value: &Value<'a>, name: &str, lenient: bool) -> Result<Option<Valu
     }
 }
 
-/// The item or entry `key`.
+/// Selects the item or entry `key`.
 fn select<'a>(value: &Value<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<Value<'a>>, EvalError> {
     if let Value::String(name) = key {
         known(value, name)?;
@@ -355,8 +353,8 @@ fn item<'a>(list: &List<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<Va
     }
 }
 
-/// The Go type of a key by which nothing can be selected: what is named in the object of a
-/// request is still what Go reads JSON as.
+/// The Go type of an invalid key, for the error. Values of a request's object still have the types
+/// to which Go decodes JSON.
 fn qualifier_type(node: &PlanNode, key: &Value<'_>) -> &'static str {
     let is_named = matches!(
         node,
@@ -373,7 +371,7 @@ fn qualifier_type(node: &PlanNode, key: &Value<'_>) -> &'static str {
     }
 }
 
-/// Whether anything can be selected by a value.
+/// Whether the value can be a key.
 const fn is_key(value: &Value<'_>) -> bool {
     matches!(
         value,
@@ -381,7 +379,7 @@ const fn is_key(value: &Value<'_>) -> bool {
     )
 }
 
-/// A key as it stands in a message.
+/// Displays a key for an error.
 struct KeyText<'k, 'a>(&'k Value<'a>);
 
 impl std::fmt::Display for KeyText<'_, '_> {

@@ -1,12 +1,12 @@
-//! JSON strings: unescaping and escaping.
+//! Unescapes and escapes JSON strings.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use wide::u8x16;
 
-/// What a quoted string says. `escaped` is whether it has a backslash at all.
-/// The scanner has checked its grammar.
+/// The string of a quoted JSON string, whose syntax the scanner has checked. `escaped` tells
+/// whether it contains a backslash.
 pub(crate) fn unescape(quoted: &str, escaped: bool) -> Cow<'_, str> {
     let inner = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
     if !escaped {
@@ -24,7 +24,7 @@ pub(crate) fn unescape(quoted: &str, escaped: bool) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// The character that the escape at the start of `text` stands for, and its length.
+/// The character of the escape at the start of `text`, and the length of the escape.
 fn escape(text: &str) -> (char, usize) {
     match text.as_bytes().get(1) {
         Some(b'b') => ('\u{8}', 2),
@@ -38,8 +38,8 @@ fn escape(text: &str) -> (char, usize) {
     }
 }
 
-/// `\uXXXX`, or two of them that make a pair. As in Go, half a pair is U+FFFD
-/// and takes nothing of what follows with it.
+/// Reads `\uXXXX`, or two of these that are a surrogate pair. As in Go, an unpaired surrogate
+/// becomes U+FFFD, and nothing after it is consumed.
 fn unicode(text: &str) -> (char, usize) {
     let high = unit(text, 0);
     if let Some(character) = char::from_u32(high) {
@@ -62,14 +62,14 @@ fn unit(text: &str, at: usize) -> u32 {
     u32::from_str_radix(digits, 16).unwrap_or(0xfffd)
 }
 
-/// Writes `text` as a JSON string, quotes included.
+/// Writes `text` as a JSON string with its quotes.
 pub fn write_string(out: &mut String, text: &str) {
     out.push('"');
     write_escaped(out, text);
     out.push('"');
 }
 
-/// Writes the pieces of a JSON string between its quotes.
+/// Writes parts of a JSON string, without its quotes.
 #[derive(Debug)]
 pub struct StringWriter<'o>(pub &'o mut String);
 
@@ -93,20 +93,20 @@ impl fmt::Write for StringWriter<'_> {
 fn write_escaped(out: &mut String, text: &str) {
     let plain = plain_end(text.as_bytes(), 0);
     if plain == text.len() {
-        // Nearly every text.
+        // Nearly every string takes this path.
         out.push_str(text);
     } else {
         write_with_escapes(out, text, plain);
     }
 }
 
-/// Of `text` the first `plain` bytes stand for themselves, and the next one does not.
+/// Writes `text`, whose first `plain` bytes need no escape, while the next one does.
 #[inline(never)]
 fn write_with_escapes(out: &mut String, mut text: &str, mut plain: usize) {
     while let Some((before, other)) = text.split_at_checked(plain) {
         out.push_str(before);
         let mut others = other.chars();
-        // What is not plain is one byte.
+        // A character that needs an escape is one byte.
         let Some(byte) = others.next().and_then(|other| u8::try_from(other).ok()) else {
             return;
         };
@@ -132,7 +132,7 @@ fn escape_byte(out: &mut String, byte: u8) {
     }
 }
 
-/// Whether both are the same. Keys are short: most fit into two words, which may overlap.
+/// Whether both are equal. Keys are short: most fit into two words, which may overlap.
 #[inline(always)]
 pub(crate) fn is_same(left: &[u8], right: &[u8]) -> bool {
     if left.len() != right.len() {
@@ -146,7 +146,7 @@ pub(crate) fn is_same(left: &[u8], right: &[u8]) -> bool {
     }
 }
 
-/// The first and the last bytes.
+/// The first and the last `COUNT` bytes.
 #[inline(always)]
 fn ends<const COUNT: usize>(text: &[u8]) -> [[u8; COUNT]; 2] {
     const fn of<const COUNT: usize>(bytes: Option<&[u8; COUNT]>) -> [u8; COUNT] {
@@ -158,16 +158,16 @@ fn ends<const COUNT: usize>(text: &[u8]) -> [[u8; COUNT]; 2] {
     [of(text.first_chunk()), of(text.last_chunk())]
 }
 
-/// Whether a byte stands for itself within a JSON string.
+/// Whether a byte needs no escape in a JSON string.
 const fn is_plain(byte: u8) -> bool {
     byte >= b' ' && byte != b'"' && byte != b'\\'
 }
 
-/// Where the next quote, backslash or control character of `bytes` is from `begin` on, or
-/// their end: looked for sixteen at a time.
+/// The position of the next quote, backslash or control character in `bytes` from `begin` on, or
+/// their length. Tests sixteen bytes at a time.
 #[inline(always)]
 pub fn plain_end(bytes: &[u8], begin: usize) -> usize {
-    // Most strings are shorter.
+    // Most strings end within these sixteen bytes.
     match bytes.get(begin..).and_then(|rest| rest.first_chunk()) {
         Some(sixteen) => match not_plain_of_sixteen(sixteen) {
             0 => plain_end_of_long(bytes, begin),
@@ -177,7 +177,7 @@ pub fn plain_end(bytes: &[u8], begin: usize) -> usize {
     }
 }
 
-/// The same where the first sixteen are plain.
+/// Like [`plain_end`], if the first sixteen bytes need no escape.
 #[inline(never)]
 fn plain_end_of_long(bytes: &[u8], begin: usize) -> usize {
     let mut at = begin + 16;
@@ -191,18 +191,19 @@ fn plain_end_of_long(bytes: &[u8], begin: usize) -> usize {
     plain_end_near(bytes, begin, at)
 }
 
-/// A bit for each byte that does not stand for itself, that of the first the lowest.
+/// Sets a bit for each byte that needs an escape; the lowest bit is that of the first byte.
 #[inline(always)]
 fn not_plain_of_sixteen(bytes: &[u8; 16]) -> u32 {
     let bytes = u8x16::new(*bytes);
     let others = bytes.simd_eq(u8x16::splat(b'"'))
         | bytes.simd_eq(u8x16::splat(b'\\'))
-        // What is the same when it is limited to 0x1f.
+        // Bytes of at most 0x1f.
         | bytes.min(u8x16::splat(0x1f)).simd_eq(bytes);
     others.to_bitmask()
 }
 
-/// The same where less than sixteen bytes are left from `at` on; up to there all are plain.
+/// Like [`plain_end`], if fewer than sixteen bytes are left from `at` on, and those before need no
+/// escape.
 #[inline(never)]
 fn plain_end_near(bytes: &[u8], begin: usize, mut at: usize) -> usize {
     while let Some(eight) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
@@ -215,13 +216,13 @@ fn plain_end_near(bytes: &[u8], begin: usize, mut at: usize) -> usize {
     plain_end_of_few(bytes, begin, at)
 }
 
-/// The same for the last bytes, less than eight.
+/// Like [`plain_end`] for the last bytes, which are fewer than eight.
 fn plain_end_of_few(bytes: &[u8], begin: usize, at: usize) -> usize {
     if at == bytes.len() {
         return at;
     }
     match bytes.get(begin..).and_then(|from| from.last_chunk()) {
-        // The eight before the end.
+        // The last eight bytes, of which those before `at` need no escape.
         Some(last) => match not_plain(u64::from_le_bytes(*last)) {
             0 => bytes.len(),
             others => bytes.len() - 8 + first_marked(others),
@@ -233,12 +234,13 @@ fn plain_end_of_few(bytes: &[u8], begin: usize, at: usize) -> usize {
     }
 }
 
-/// Of eight bytes, the first the lowest, the highest bit of each that does not stand for
-/// itself. The lowest mark is right; those above it may be carried over.
+/// Sets the highest bit of each byte that needs an escape, in eight bytes of which the first is the
+/// lowest. Only the lowest of these bits is reliable: a borrow may set those above it.
 const fn not_plain(eight: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
-    // That makes a space of a quote, and of no other byte one of what is up to a space.
+    // Flipping this bit turns a quote into a space, and no other byte above a space into one of at
+    // most a space.
     let controls = (eight ^ (ONES * 2)).wrapping_sub(ONES * 0x21);
     let backslashes = (eight ^ (ONES * 0x5c)).wrapping_sub(ONES);
     (controls | backslashes) & !eight & HIGHS
@@ -248,12 +250,12 @@ const fn first_marked(marks: u64) -> usize {
     marks.trailing_zeros() as usize / 8
 }
 
-// JSON objects written field by field, in the order given.
+// Writes JSON objects field by field, in the order given.
 
-/// An object that is being written.
+/// Writes an object.
 ///
-/// Numbers and values that are JSON already are written as they are given; text is
-/// escaped. It is the writer's task to give each key once.
+/// Numbers and values that are JSON already are written as given; strings are escaped. The caller
+/// must write each key only once.
 #[derive(Debug)]
 pub struct ObjectWriter<'o> {
     out: &'o mut String,
@@ -261,7 +263,7 @@ pub struct ObjectWriter<'o> {
 }
 
 impl ObjectWriter<'_> {
-    /// Appends an object with what `fields` writes into it.
+    /// Appends an object whose fields `fields` writes.
     pub fn write(out: &mut String, fields: impl FnOnce(&mut ObjectWriter<'_>)) {
         out.push('{');
         fields(&mut ObjectWriter {
@@ -271,7 +273,7 @@ impl ObjectWriter<'_> {
         out.push('}');
     }
 
-    /// A key; its value is to be appended to what is given back.
+    /// Writes a key. Its value must be appended to the returned string.
     pub fn key(&mut self, key: &str) -> &mut String {
         if !self.is_empty {
             self.out.push(',');
@@ -282,31 +284,31 @@ impl ObjectWriter<'_> {
         self.out
     }
 
-    /// A text.
+    /// Writes a string.
     pub fn text(&mut self, key: &str, text: &str) {
         write_string(self.key(key), text);
     }
 
-    /// A text that is left out when it is empty, as Go's `omitempty` leaves it out.
+    /// Writes a string unless it is empty, like Go's `omitempty`.
     pub fn text_if_any(&mut self, key: &str, text: &str) {
         if !text.is_empty() {
             self.text(key, text);
         }
     }
 
-    /// A list of texts.
+    /// Writes a list of strings.
     pub fn texts(&mut self, key: &str, texts: &[impl AsRef<str>]) {
         self.list(key, texts, |out, text| write_string(out, text.as_ref()));
     }
 
-    /// A list of texts that is left out when it is empty.
+    /// Writes a list of strings unless it is empty.
     pub fn texts_if_any(&mut self, key: &str, texts: &[impl AsRef<str>]) {
         if !texts.is_empty() {
             self.texts(key, texts);
         }
     }
 
-    /// A list whose items `write` appends.
+    /// Writes a list, whose items `write` appends.
     pub fn list<T>(
         &mut self,
         key: &str,
@@ -316,23 +318,23 @@ impl ObjectWriter<'_> {
         write_list(self.key(key), items, write);
     }
 
-    /// `true` or `false`.
+    /// Writes `true` or `false`.
     pub fn flag(&mut self, key: &str, value: bool) {
         self.json(key, if value { "true" } else { "false" });
     }
 
-    /// A value that is JSON already.
+    /// Writes a value that is JSON already.
     pub fn json(&mut self, key: &str, json: &str) {
         self.key(key).push_str(json);
     }
 
-    /// An object with what `fields` writes into it.
+    /// Writes an object whose fields `fields` writes.
     pub fn object(&mut self, key: &str, fields: impl FnOnce(&mut ObjectWriter<'_>)) {
         ObjectWriter::write(self.key(key), fields);
     }
 }
 
-/// Appends a list whose items `write` appends.
+/// Appends a list, whose items `write` appends.
 pub fn write_list<T>(
     out: &mut String,
     items: impl IntoIterator<Item = T>,

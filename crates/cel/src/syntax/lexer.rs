@@ -1,6 +1,6 @@
-//! The lexer: tokens of an expression.
+//! Splits an expression into tokens.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Token {
     End,
@@ -10,11 +10,11 @@ pub(crate) enum Token {
     Double,
     String,
     Bytes,
-    /// One of the operators and brackets, by its text.
+    /// An operator or bracket.
     Sign(&'static str),
 }
 
-/// Longer signs first.
+/// Longer ones come first.
 const SIGNS: [&str; 28] = [
     "==", "!=", "<=", ">=", "&&", "||", "in", "<", ">", "!", "-", "+", "*", "/", "%", "?", ":", ".", ",",
     "(", ")", "[", "]", "{", "}", "=", "&", "|",
@@ -25,7 +25,7 @@ pub(crate) struct Lexer<'t> {
     at: usize,
 }
 
-/// A token and its bytes.
+/// A token and its range of bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SpannedToken {
     pub(crate) token: Token,
@@ -38,7 +38,7 @@ impl<'t> Lexer<'t> {
         Self { text, at: 0 }
     }
 
-    /// The next token, or where there is none and why.
+    /// Returns the next token, or the position of an error and its message.
     pub(crate) fn next(&mut self) -> Result<SpannedToken, (usize, String)> {
         self.skip_blanks();
         let from = self.at;
@@ -77,7 +77,7 @@ impl<'t> Lexer<'t> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    /// White space and comments.
+    /// Skips white space and comments.
     fn skip_blanks(&mut self) {
         loop {
             let rest = self.rest();
@@ -106,7 +106,7 @@ fn sign(rest: &str) -> Option<(Token, usize)> {
     known.then_some((Token::Sign(sign), sign.len()))
 }
 
-/// A name, a keyword, or text with a prefix.
+/// Reads a name, a keyword, or a string or bytes literal with a prefix.
 fn word(rest: &str, from: usize) -> Result<(Token, usize), (usize, String)> {
     let bytes = rest.as_bytes();
     let lower = |at: usize| bytes.get(at).map(u8::to_ascii_lowercase);
@@ -135,7 +135,8 @@ fn word(rest: &str, from: usize) -> Result<(Token, usize), (usize, String)> {
     Ok((token, length))
 }
 
-/// The length of the text that begins at `rest`, with its prefix and quotes.
+/// The length of the literal at the start of `rest`, including its prefix and quotes; `None` if it
+/// has no end.
 fn quoted(rest: &str, prefix: usize, raw: bool) -> Option<usize> {
     let bytes = rest.as_bytes();
     let quote = *bytes.get(prefix)?;
@@ -206,7 +207,7 @@ fn number(rest: &str) -> (Token, usize) {
 
 // String and bytes literals: escapes and quotes.
 
-/// The text of a string literal, quotes and prefix included.
+/// The value of a string literal, which is given with its quotes and prefix.
 pub(crate) fn string(literal: &str) -> Result<String, String> {
     let (body, raw) = body(literal);
     if raw {
@@ -222,7 +223,7 @@ pub(crate) fn string(literal: &str) -> Result<String, String> {
     Ok(text)
 }
 
-/// The bytes of a bytes literal, quotes and prefix included.
+/// The value of a bytes literal, which is given with its quotes and prefix.
 pub(crate) fn bytes(literal: &str) -> Result<Vec<u8>, String> {
     let (body, raw) = body(literal.get(1..).unwrap_or_default());
     if raw {
@@ -239,7 +240,7 @@ pub(crate) fn bytes(literal: &str) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// What stands between the quotes, and whether it is raw.
+/// The text between the quotes, and whether the literal is raw.
 fn body(literal: &str) -> (String, bool) {
     let raw = literal.starts_with(['r', 'R']);
     let quoted = if raw {
@@ -254,11 +255,11 @@ fn body(literal: &str) -> (String, bool) {
 }
 
 enum Unit {
-    /// A character as it stands.
+    /// A character written as itself.
     Char(char),
-    /// A character written as `\n` and its like.
+    /// A character written as an escape such as `\n`.
     Escape(char),
-    /// A character or byte by its number.
+    /// A character or byte written as a number.
     Code(u32),
 }
 

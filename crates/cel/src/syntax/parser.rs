@@ -1,4 +1,4 @@
-//! The parser: from tokens to a syntax tree. Here are operators and selections.
+//! Parses tokens into a syntax tree. This part handles operators and selections.
 
 use super::lexer::{self, Lexer, SpannedToken, Token};
 use super::{
@@ -34,7 +34,7 @@ type Parse = Result<Expr, SyntaxFault>;
 struct Parser<'t> {
     text: &'t str,
     lexer: Lexer<'t>,
-    /// The token to look at next.
+    /// The next token.
     token: SpannedToken,
     nesting: u32,
 }
@@ -87,7 +87,7 @@ impl<'t> Parser<'t> {
         matches!(self.token.token, Token::Sign(own) if own == sign)
     }
 
-    /// Skips `sign` if it is next, and returns its position.
+    /// Consumes `sign` if it is next, and returns its position.
     fn take(&mut self, sign: &str) -> Result<Option<usize>, SyntaxFault> {
         if !self.is(sign) {
             return Ok(None);
@@ -138,7 +138,7 @@ impl<'t> Parser<'t> {
         )
     }
 
-    /// What binary operators that bind at least as tightly as `level` join.
+    /// Parses operands joined by binary operators that bind at least as tightly as `level`.
     fn binary(&mut self, level: u8) -> Parse {
         let mut left = self.unary()?;
         while let Some((sign, function, own)) = self.operator(level) {
@@ -153,7 +153,7 @@ impl<'t> Parser<'t> {
         Ok(left)
     }
 
-    /// The binary operator that is next, if it binds tightly enough.
+    /// The next token, if it is a binary operator that binds at least as tightly as `level`.
     fn operator(&self, level: u8) -> Option<(&'static str, &'static str, u8)> {
         let Token::Sign(next) = self.token.token else {
             return None;
@@ -163,7 +163,7 @@ impl<'t> Parser<'t> {
             .find(|(sign, _, own)| *sign == next && *own >= level)
     }
 
-    /// Terms of one kind stand side by side, so that many of them are not deep.
+    /// The terms of a chain become operands of one expression, so that a long chain is not deep.
     fn logic(&self, left: Expr, right: Expr, at: usize, or: bool) -> Parse {
         let depth = right.depth;
         match (left.kind, or) {
@@ -207,7 +207,7 @@ impl<'t> Parser<'t> {
         )
     }
 
-    /// `!` and `-`, which cancel themselves out in pairs.
+    /// Parses `!` and `-`, which cancel out in pairs.
     fn unary(&mut self) -> Parse {
         for (sign, function) in [("!", "!_"), ("-", "-_")] {
             if !self.is(sign) {
@@ -237,8 +237,8 @@ impl<'t> Parser<'t> {
         self.selections(primary)
     }
 
-    /// What is selected from `expr`: `.field`, `.function()`, `[index]`, and
-    /// `{…}` if it spells the name of a type.
+    /// Parses the selections from `expr`: `.field`, `.function()`, `[index]`, and `{…}` if `expr`
+    /// is the name of a type.
     fn selections(&mut self, mut expr: Expr) -> Parse {
         loop {
             if let Some(at) = self.take(".")? {
@@ -299,7 +299,7 @@ impl<'t> Parser<'t> {
         Ok(name)
     }
 
-    /// What stands between `(` and `)`, both of which are passed.
+    /// Parses arguments up to and including the `)`; the `(` is already consumed.
     fn arguments(&mut self) -> Result<Vec<Expr>, SyntaxFault> {
         let mut arguments = Vec::new();
         while !self.is(")") || !arguments.is_empty() {
@@ -316,7 +316,7 @@ impl<'t> Parser<'t> {
 const OR: u8 = 0;
 const AND: u8 = 1;
 
-/// Binary operators with their functions and how tightly they bind.
+/// Binary operators with their functions and precedences.
 const OPERATORS: [(&str, &str, u8); 14] = [
     ("||", "_||_", OR),
     ("&&", "_&&_", AND),
@@ -341,7 +341,7 @@ fn too_deep(at: usize, limit: u32) -> SyntaxFault {
     }
 }
 
-// What operators join: literals, names, lists, maps, objects.
+// Parses operands: literals, names, lists, maps, objects.
 
 impl Parser<'_> {
     pub(crate) fn primary(&mut self) -> Parse {
@@ -368,8 +368,8 @@ impl Parser<'_> {
         }
     }
 
-    /// A name, a keyword, or a function called by its name. A leading point
-    /// means the outermost scope, which is the only one there is.
+    /// Parses a name, a keyword, or a call of a function without a target. A leading dot refers to
+    /// the outermost scope, which is the only one.
     fn ident(&mut self, prefix: &str) -> Parse {
         let token = self.advance()?;
         let name = self.lexeme(token);

@@ -1,4 +1,4 @@
-//! Where an expression uses a variable, and how: for what rewrites it.
+//! Finds what an expression uses, for code that analyses or rewrites it.
 
 use std::ops::Range;
 
@@ -7,23 +7,23 @@ use super::parser::parse;
 use super::{Expr, ExprKind, Literal, position};
 use crate::CompileError;
 
-/// One use of a variable, with the fields that are selected from it.
+/// A use of a variable, with the fields that are selected from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VariableUse {
-    /// `a.b` of `variable.a.b`; what stands behind `.?` or `[` does not count.
+    /// `a.b` for `variable.a.b`. Selections from `.?` or `[` on do not count.
     pub fields: Vec<String>,
-    /// Whether it is asked for by `has(variable.a.b)`, which then is all of the range.
+    /// Whether this is `has(variable.a.b)`, all of which is then in the range.
     pub is_presence_test: bool,
-    /// The bytes of the expression.
+    /// The range of bytes in the expression.
     pub range: Range<usize>,
 }
 
-/// Every use of `variable` in `expression`, in the order of the text.
+/// Finds every use of `variable` in `expression`, in the order of the text.
 ///
 /// # Errors
 ///
-/// The expression cannot be parsed, gives the name to something else (`list.all(variable, …)`), or
-/// has brackets within a selection (`(variable).a`).
+/// The expression cannot be parsed, uses the name for a local variable (`list.all(variable, …)`),
+/// or has parentheses within a selection (`(variable).a`).
 pub fn variable_uses(expression: &str, variable: &str) -> Result<Vec<VariableUse>, CompileError> {
     let tree = parse(expression)?;
     let mut search = UseCollector {
@@ -43,7 +43,7 @@ struct UseCollector<'t> {
 }
 
 impl UseCollector<'_> {
-    /// `presence` is where the `has` begins of which `expr` is the argument.
+    /// If `expr` is the argument of `has`, `presence` is the position of that `has`.
     fn visit(&mut self, expr: &Expr, presence: Option<usize>) -> Result<(), CompileError> {
         if let Some((fields, at)) = self.selection(expr) {
             let range = self.range(&fields, at, presence)?;
@@ -71,7 +71,8 @@ impl UseCollector<'_> {
                 arguments,
                 ..
             } => {
-                // Only macros take a bare name that they give to their elements.
+                // Only macros have an argument that is a name alone, with which they declare a
+                // local variable.
                 if arguments.len() > 1
                     && let Some(own) = arguments.iter().find(|one| one.ident() == Some(self.variable))
                 {
@@ -94,13 +95,13 @@ impl UseCollector<'_> {
         exprs.into_iter().try_for_each(|expr| self.visit(expr, None))
     }
 
-    /// A call is known by its bracket.
+    /// The position of a call is that of its parenthesis; this one is that of the name before it.
     fn start_of_has(&self, at: usize) -> Option<usize> {
         let before = self.text.get(..at)?.trim_end();
         before.strip_suffix("has").map(str::len)
     }
 
-    /// The fields that `expr` selects from the variable, and where this stands.
+    /// The fields that `expr` selects from the variable, and the position of the variable.
     fn selection(&self, mut expr: &Expr) -> Option<(Vec<String>, usize)> {
         let mut fields = Vec::new();
         while let ExprKind::Select {
@@ -157,7 +158,7 @@ impl UseCollector<'_> {
     }
 }
 
-/// Each object that `expression` makes by `Name{field: …}`: the name, and its fields.
+/// Returns the name and the fields of each object that `expression` constructs by `Name{field: …}`.
 ///
 /// # Errors
 ///
@@ -168,16 +169,16 @@ pub fn made_objects(expression: &str) -> Result<Vec<(String, Vec<String>)>, Comp
     Ok(found)
 }
 
-/// Where a `JSONPatch{…}` puts a value.
+/// The path of a `JSONPatch{…}`, as far as it is constant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PatchPath {
-    /// The JSON Pointer, up to the first segment that is computed.
+    /// The JSON Pointer up to the first part that is computed.
     pub text: String,
-    /// Whether that is all of it.
+    /// Whether no part is computed.
     pub is_whole: bool,
 }
 
-/// Where each `JSONPatch{…}` of `expression` that adds or replaces puts its value.
+/// Returns the path of each `JSONPatch{…}` in `expression`, except those that only remove or test.
 ///
 /// # Errors
 ///
@@ -188,7 +189,7 @@ pub fn patch_paths(expression: &str) -> Result<Vec<PatchPath>, CompileError> {
     Ok(found)
 }
 
-/// Depth is bounded by the parser.
+/// Recursion is bounded by the parser.
 fn find_paths(expr: &Expr, found: &mut Vec<PatchPath>) {
     if let ExprKind::Struct { name, fields } = &expr.kind
         && name == "JSONPatch"
@@ -205,7 +206,7 @@ fn find_paths(expr: &Expr, found: &mut Vec<PatchPath>) {
     }
 }
 
-/// The literals with which the text of an expression begins.
+/// The string literals with which a concatenation begins.
 fn written_out(expr: &Expr) -> PatchPath {
     match &expr.kind {
         ExprKind::Literal(Literal::String(text)) => PatchPath {
@@ -239,7 +240,7 @@ impl PatchPath {
     };
 }
 
-/// Depth is bounded by the parser.
+/// Recursion is bounded by the parser.
 fn find_objects(expr: &Expr, found: &mut Vec<(String, Vec<String>)>) {
     if let ExprKind::Struct { name, fields } = &expr.kind {
         let fields = fields.iter().map(|field| field.name.clone());
@@ -250,9 +251,9 @@ fn find_objects(expr: &Expr, found: &mut Vec<(String, Vec<String>)>) {
     }
 }
 
-/// The lines and columns, from 1, of each `.orValue(…)` whose target is not an optional value by its
-/// form: neither selected with `.?` or `[?`, nor made by a function that makes one. `optional` are
-/// the names of `variables` that are.
+/// Returns the lines and columns, from 1, of each `.orValue(…)` whose target does not look like an
+/// optional: neither selected with `.?` or `[?`, nor returned by a function that returns one.
+/// `optional` are the names of the optional `variables`.
 ///
 /// # Errors
 ///
@@ -265,7 +266,7 @@ pub fn plain_or_values(expression: &str, optional: &[String]) -> Result<Vec<(usi
     Ok(found.into_iter().map(|at| position(expression, at)).collect())
 }
 
-/// Depth is bounded by the parser.
+/// Recursion is bounded by the parser.
 fn find_plain(expr: &Expr, optional: &[String], found: &mut Vec<usize>) {
     if let ExprKind::Call {
         target: Some(target),

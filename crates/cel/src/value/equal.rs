@@ -6,23 +6,22 @@ use std::hash::{Hash, Hasher};
 use super::{List, Map, MapEntries, Text, Value};
 use crate::EvalError;
 
-/// Called before each piece of work, with its steps; may stop it.
+/// Called with the number of steps before each piece of work. An error stops the work.
 pub(crate) type Work<'w> = &'w mut dyn FnMut(usize) -> Result<(), EvalError>;
 
-/// How many bytes of text are one step of work.
+/// The bytes of a string that count as one step.
 const BYTES_PER_STEP: usize = 16;
 
-/// The steps that comparing a pair of values takes, besides what is in them.
+/// The steps of comparing a pair of values, besides their contents.
 const STEPS_PER_PAIR: usize = 16;
 
-/// Whether two values are equal. Values of different types are not, but for
-/// numbers, which are equal if they are the same number.
+/// Whether two values are equal. Values of different types are not, except equal numbers.
 ///
 /// # Errors
 ///
-/// What `work` ended it with.
+/// The error of `work`.
 pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>, work: Work<'_>) -> Result<bool, EvalError> {
-    // Lists and maps that are not compared to their end yet, the innermost last.
+    // Lists and maps that are not compared to their end yet, innermost last.
     let mut open = Vec::new();
     work(STEPS_PER_PAIR)?;
     if is_incomparable(left, right) || !alike(left, right, &mut open, work)? {
@@ -35,7 +34,7 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>, work: Work<'_>) -> Resu
         };
         work(STEPS_PER_PAIR)?;
         let alike = match right {
-            // Upstream goes on where asking is an error.
+            // Within lists and maps, upstream ignores that two values cannot be compared.
             Some(right) => is_incomparable(&left, &right) || alike(&left, &right, &mut open, work)?,
             None => false,
         };
@@ -46,8 +45,8 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>, work: Work<'_>) -> Resu
     Ok(true)
 }
 
-/// Whether asking if both are equal is an error: a value of a library beside one
-/// of another type, and what [`Opaque::equals`] does not tell.
+/// Whether it is an error to compare both: a value of a library type with one of another type, and
+/// values for which [`Opaque::equals`] returns `None`.
 ///
 /// [`Opaque::equals`]: super::Opaque::equals
 pub(crate) fn is_incomparable(left: &Value<'_>, right: &Value<'_>) -> bool {
@@ -55,7 +54,7 @@ pub(crate) fn is_incomparable(left: &Value<'_>, right: &Value<'_>) -> bool {
         (Value::Opaque(_), Value::Null) => false,
         (Value::Opaque(left), Value::Opaque(right)) => left.equals(right).is_none(),
         (Value::Opaque(_), _) => true,
-        // Null is not told from others in an optional.
+        // Within optionals, `null` is no exception.
         (Value::Optional(Some(left)), Value::Optional(Some(right))) => {
             is_incomparable(left, right) || matches!((&**left, &**right), (Value::Opaque(_), Value::Null))
         }
@@ -63,14 +62,14 @@ pub(crate) fn is_incomparable(left: &Value<'_>, right: &Value<'_>) -> bool {
     }
 }
 
-/// Two lists of one length, or two maps.
+/// Two lists or two maps that are being compared.
 enum ComparedPair<'l, 'r> {
     Lists(List<'l>, List<'r>, usize),
     Maps(MapEntries<'l>, Map<'r>),
 }
 
 impl<'l, 'r> ComparedPair<'l, 'r> {
-    /// The next item of the left one, and what the right one has in its place.
+    /// The next item of the left one, and the item of the right one with the same index or key.
     fn next(&mut self) -> Option<(Value<'l>, Option<Value<'r>>)> {
         match self {
             Self::Lists(left, right, next) => {
@@ -86,8 +85,8 @@ impl<'l, 'r> ComparedPair<'l, 'r> {
     }
 }
 
-/// What is known of whether two values are equal before their contents are
-/// compared, which is then `open`.
+/// Compares two values without the contents of lists and maps, which are added to `open` and remain
+/// to be compared.
 fn alike<'l, 'r>(
     left: &Value<'l>,
     right: &Value<'r>,
@@ -133,7 +132,7 @@ fn same_bytes(left: &[u8], right: &[u8], work: Work<'_>) -> Result<bool, EvalErr
     Ok(left == right)
 }
 
-/// How many steps it takes to compare two values that have an order.
+/// The steps of ordering two values.
 pub(crate) fn steps_of_order(left: &Value<'_>, right: &Value<'_>) -> usize {
     let bytes = match (left, right) {
         (Value::String(left), Value::String(right)) => left.len().min(right.len()),
@@ -143,7 +142,7 @@ pub(crate) fn steps_of_order(left: &Value<'_>, right: &Value<'_>) -> usize {
     1 + bytes / BYTES_PER_STEP
 }
 
-/// How two numbers compare; none if they are no numbers, or one is not a number.
+/// Compares two numbers; `None` if one is NaN or not a number.
 fn numbers(left: &Value<'_>, right: &Value<'_>) -> Option<Ordering> {
     match (left, right) {
         (Value::Int(left), Value::Int(right)) => Some(left.cmp(right)),
@@ -163,7 +162,7 @@ fn int_uint(int: i64, uint: u64) -> Ordering {
     u64::try_from(int).map_or(Ordering::Less, |int| int.cmp(&uint))
 }
 
-/// As Go compares them: an int beyond 2^53 is rounded to a double.
+/// Compares as Go does: an int beyond 2^53 is rounded to a double.
 #[expect(clippy::cast_precision_loss, reason = "upstream rounds the int")]
 fn double_int(double: f64, int: i64) -> Option<Ordering> {
     if double < i64::MIN as f64 {
@@ -186,11 +185,11 @@ fn double_uint(double: f64, uint: u64) -> Option<Ordering> {
     double.partial_cmp(&(uint as f64))
 }
 
-/// How two values compare.
+/// Compares two values that have an order.
 ///
 /// # Errors
 ///
-/// They have no order, or one is not a number.
+/// They have no order, or one is NaN.
 pub(crate) fn compare(left: &Value<'_>, right: &Value<'_>) -> Result<Ordering, EvalError> {
     match (left, right) {
         (Value::String(left), Value::String(right)) => Ok((**left).cmp(&**right)),
@@ -213,15 +212,15 @@ const fn is_number(value: &Value<'_>) -> bool {
     matches!(value, Value::Int(_) | Value::Uint(_) | Value::Double(_))
 }
 
-// What a map can be searched for.
+// The keys of maps.
 
 /// A key of a map.
 ///
-/// An int and a uint of the same number are two keys, as in Kubernetes, though
-/// a search for one finds the other.
+/// An int and a uint of the same number are two keys, as in Kubernetes, but a lookup of one finds
+/// the other.
 #[derive(Debug, Clone)]
 pub enum Key<'a> {
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A signed integer.
     Int(i64),
@@ -229,14 +228,14 @@ pub enum Key<'a> {
     Uint(u64),
     /// A floating point number, as its bits.
     Double(u64),
-    /// Text.
+    /// A string.
     String(Text<'a>),
 }
 
 // === impl Key ===
 
 impl<'a> Key<'a> {
-    /// The key that `value` is, if it can be one.
+    /// `value` as a key, if it can be one.
     #[must_use]
     pub fn new(value: &Value<'a>) -> Option<Self> {
         match value {
@@ -292,7 +291,7 @@ impl Hash for Key<'_> {
     }
 }
 
-/// The int that `double` is without loss.
+/// The int that is equal to `double`, if there is one.
 #[expect(clippy::cast_possible_truncation, reason = "checked by converting back")]
 #[expect(
     clippy::cast_precision_loss,
@@ -303,7 +302,7 @@ pub(crate) fn exact_int(double: f64) -> Option<i64> {
     (int as f64 == double && double < 9_223_372_036_854_775_808.0).then_some(int)
 }
 
-/// The uint that `double` is without loss.
+/// The uint that is equal to `double`, if there is one.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -9,26 +9,26 @@ use super::{Key, Text, Value};
 use crate::json;
 use crate::types::{ObjectType, Type};
 
-/// Maps up to this size are searched from the start.
+/// The size up to which maps are searched without an index.
 const NARROW: usize = 8;
 
 /// A map.
 #[derive(Debug, Clone)]
 pub enum Map<'a> {
-    /// The entries of somebody else.
+    /// Borrowed entries.
     Borrowed(&'a Entries<'a>),
-    /// Entries of its own.
+    /// Entries with a reference count.
     Shared(Arc<Entries<'a>>),
-    /// A map in JSON text, read when it is used.
+    /// A map in JSON text, which is read when it is used.
     Json(json::Node<'a>),
-    /// The fields of a structure of the caller's.
+    /// The fields of a caller's structure.
     Object(&'a dyn Object),
 }
 
-/// A structure of the caller's whose fields an expression may read.
+/// A caller's structure whose fields an expression may read.
 ///
-/// A field that is empty and optional in Kubernetes is absent: reading it is an
-/// error, `has()` is false.
+/// A field that is empty and optional in Kubernetes is absent: reading it is an error, and `has()`
+/// is false.
 pub trait Object: Sync {
     /// The value of `field`, if it has one.
     fn field(&self, field: &str) -> Option<Value<'_>>;
@@ -36,32 +36,32 @@ pub trait Object: Sync {
     /// The names of the fields that have a value.
     fn fields(&self) -> Vec<&str>;
 
-    /// How to call `field` where nobody knows its value: selecting it is
+    /// The name for errors of a `field` whose value is unknown: selecting it is
     /// [`EvalError::Unknown`](crate::EvalError::Unknown).
     fn unknown(&self, _field: &str) -> Option<&'static str> {
         None
     }
 }
 
-/// Keys and values in the order they were added, each key once.
+/// Keys and values in insertion order, with distinct keys.
 #[derive(Debug, Clone, Default)]
 pub struct Entries<'a> {
     entries: Vec<(Key<'a>, Value<'a>)>,
-    /// Where each key is, once there are many.
+    /// The position of each key, once there are many.
     index: Option<HashMap<Key<'a>, usize, foldhash::fast::RandomState>>,
-    /// Set if this is an object that an expression made.
+    /// The type, if this is an object that an expression constructed.
     of: Option<Arc<ObjectType>>,
 }
 
-/// Keys and values of a map, in order.
+/// An iterator over the keys and values of a map, in order.
 pub enum MapEntries<'a> {
-    /// Those of somebody else.
+    /// Borrowed entries.
     Borrowed(std::slice::Iter<'a, (Key<'a>, Value<'a>)>),
-    /// Those of the map's own from this one on.
+    /// Shared entries, and the index of the next one.
     Shared(Arc<Entries<'a>>, usize),
-    /// Those in JSON text.
+    /// Entries in JSON text.
     Json(json::NodeEntries<'a>),
-    /// The fields of a structure that have a value.
+    /// The present fields of a structure.
     Object(&'a dyn Object, std::vec::IntoIter<&'a str>),
 }
 
@@ -85,7 +85,7 @@ impl<'a> Map<'a> {
         self.len() == 0
     }
 
-    /// The value of the text key or field `key`.
+    /// The value of the string key or field `key`.
     #[must_use]
     pub fn field(&self, key: &str) -> Option<Value<'a>> {
         match self {
@@ -96,7 +96,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Whether there is a text key or field `key`.
+    /// Whether there is a string key or field `key`.
     #[must_use]
     pub fn has(&self, key: &str) -> bool {
         match self {
@@ -107,7 +107,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// The value of `key`; a number finds an equal number of another type.
+    /// The value of `key`. A number also finds an equal number of another type.
     #[must_use]
     pub fn get(&self, key: &Value<'_>) -> Option<Value<'a>> {
         if let Value::String(text) = key {
@@ -131,7 +131,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Keys and values, in order, of which only one is made at a time.
+    /// Iterates over keys and values in order, making only one at a time.
     #[must_use]
     pub fn entries(&self) -> MapEntries<'a> {
         match self {
@@ -147,7 +147,7 @@ impl<'a> Map<'a> {
         self.entries().next()
     }
 
-    /// The object type that it was made as, if it was.
+    /// The object type, if an expression constructed the map as an object.
     #[must_use]
     pub fn object_type(&self) -> Option<&Arc<ObjectType>> {
         match self {
@@ -226,16 +226,16 @@ impl fmt::Debug for dyn Object + '_ {
 // === impl Entries ===
 
 impl<'a> Entries<'a> {
-    /// How many bytes an entry takes, with its place in the index.
+    /// The bytes of memory of an entry, including the index.
     pub(crate) const BYTES_PER_ENTRY: usize = 192;
 
-    /// No entries yet.
+    /// An empty map.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No fields yet, of an object of this type.
+    /// An object of this type without fields.
     pub(crate) fn object(of: Arc<ObjectType>) -> Self {
         Self {
             of: Some(of),
@@ -255,7 +255,7 @@ impl<'a> Entries<'a> {
         self.entries.is_empty()
     }
 
-    /// Sets the value of `key`, replacing any before.
+    /// Sets the value of `key`, replacing an earlier one.
     pub fn insert(&mut self, key: Key<'a>, value: Value<'a>) {
         if let Some(position) = self.position(&key) {
             if let Some(entry) = self.entries.get_mut(position) {
@@ -339,15 +339,15 @@ impl<'a> FromIterator<(Key<'a>, Value<'a>)> for Entries<'a> {
 /// A list.
 #[derive(Debug, Clone)]
 pub enum List<'a> {
-    /// The items of somebody else.
+    /// Borrowed items.
     Borrowed(&'a [Value<'a>]),
-    /// Items of its own.
+    /// Items with a reference count.
     Shared(Arc<[Value<'a>]>),
-    /// A list in JSON text, read when it is used.
+    /// A list in JSON text, which is read when it is used.
     Json(json::Node<'a>),
 }
 
-/// The items of a list, in order.
+/// An iterator over the items of a list, in order.
 pub(crate) enum Items<'l, 'a> {
     Values(std::slice::Iter<'l, Value<'a>>),
     Json(json::NodeItems<'a>),
@@ -356,7 +356,7 @@ pub(crate) enum Items<'l, 'a> {
 // === impl List ===
 
 impl<'a> List<'a> {
-    /// How many bytes an item takes, while a list is made of it too.
+    /// The bytes of memory of an item, including those needed temporarily while the list is made.
     pub(crate) const BYTES_PER_ITEM: usize = 2 * size_of::<Value<'static>>();
 
     /// The number of items.
