@@ -1,5 +1,5 @@
-//! Kubernetes' CEL functions, one file per library, with the version in which each was
-//! added (apiserver `pkg/cel/environment/base.go`).
+//! Kubernetes' CEL functions, one file for each library, with the version in which each was added
+//! (apiserver `pkg/cel/environment/base.go`).
 
 mod addresses;
 mod arithmetic;
@@ -38,7 +38,7 @@ use standard::Computed;
 pub(crate) use authorizer::{AUTHORIZER, RESOURCE_CHECK};
 pub(crate) use format::{check as check_format, is_formattable};
 
-/// What can be worked out of the constant arguments of a call.
+/// A constant argument of a call in the form that is prepared at compile time.
 #[derive(Debug)]
 pub(crate) enum PreparedArgument {
     /// The pattern of `matches`, `find` or `findAll`.
@@ -88,12 +88,12 @@ pub(crate) fn functions(version: Version) -> Functions {
     functions
 }
 
-/// The functions that only a mutation has.
+/// The functions that are only available in mutations.
 pub(crate) fn mutation() -> Vec<Overload> {
     patches::functions()
 }
 
-/// The type that a library gives this name.
+/// The library type of this name.
 pub(crate) fn type_named(name: &str) -> Option<Type> {
     let of = match name {
         "bool" => Type::Bool,
@@ -120,10 +120,11 @@ pub(crate) fn type_named(name: &str) -> Option<Type> {
     Some(of)
 }
 
-// What several libraries share: comparisons of quantities and versions, and text that is written piece
-// by piece, each of which counts before it is written.
+// Code that several libraries share: comparisons of quantities and versions, and strings that are
+// written piece by piece, each of which is charged before it is written.
 
-/// `isGreaterThan`, `isLessThan` and `compareTo` of a type, with the names of the overloads.
+/// The functions `isGreaterThan`, `isLessThan` and `compareTo` of a type, with the names of their
+/// overloads.
 pub(crate) fn comparisons(of: &Type, [greater, less, compare]: [&'static str; 3]) -> [Overload; 3] {
     let nominal = Cost::OfFunction(|_, _| 1);
     let two = || [of.clone(), of.clone()];
@@ -160,13 +161,13 @@ fn compare_to<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
     order(arguments).map(|order| Value::Int(order as i64))
 }
 
-/// Text under way. It grows only by what the evaluation has room for.
+/// A string that is being written. It only grows as far as the evaluation may allocate.
 pub(crate) struct TextWriter<'w, 'e, 'a> {
     pub(crate) own: &'w mut Evaluation<'e, 'a>,
     text: String,
-    /// The bytes that `text` was allowed to take, given back once it is gone.
+    /// The bytes allocated for `text`, which are released when the writer is dropped.
     allocated: usize,
-    /// Why writing ended: `fmt::Error` cannot say it.
+    /// The error that ended writing, which `fmt::Error` cannot carry.
     fault: Option<EvalError>,
 }
 
@@ -182,7 +183,7 @@ impl<'w, 'e, 'a> TextWriter<'w, 'e, 'a> {
         }
     }
 
-    /// Writes `piece`, if there is room and time for it.
+    /// Appends `piece`, if the evaluation has memory and time for it.
     pub(crate) fn push(&mut self, piece: &str) -> Result<(), EvalError> {
         self.own.work(piece.len())?;
         self.reserve(piece.len())?;
@@ -190,20 +191,20 @@ impl<'w, 'e, 'a> TextWriter<'w, 'e, 'a> {
         Ok(())
     }
 
-    /// Writes what `value` says, each piece of it as [`push`](Self::push) does.
+    /// Appends `value`, each piece of it by [`push`](Self::push).
     pub(crate) fn display(&mut self, value: impl Display) -> Result<(), EvalError> {
         let written = write!(self, "{value}");
         written.map_err(|fmt::Error| self.fault.take().unwrap_or_else(EvalError::no_such_overload))
     }
 
-    /// Makes room for so many bytes more.
+    /// Reserves room for `bytes` more bytes.
     pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), EvalError> {
         let needed = self.text.len().saturating_add(bytes);
         let missing = needed.saturating_sub(self.allocated);
         if missing == 0 {
             return Ok(());
         }
-        // Twice as much if there is room for that, so that a long text is moved seldom.
+        // Doubles the capacity if there is memory for that, so that a long string is rarely moved.
         let more = missing.max(self.allocated.min(self.own.room()));
         self.own.allocate(more)?;
         self.allocated += more;
@@ -211,17 +212,17 @@ impl<'w, 'e, 'a> TextWriter<'w, 'e, 'a> {
         Ok(())
     }
 
-    /// How many bytes the text was allowed to take so far.
+    /// The bytes allocated so far.
     pub(crate) const fn allocated(&self) -> usize {
         self.allocated
     }
 
-    /// The text, which is counted no longer.
+    /// Returns the string, whose memory is no longer counted.
     pub(crate) fn into_string(mut self) -> String {
         std::mem::take(&mut self.text)
     }
 
-    /// The text as a value.
+    /// Returns the string as a value.
     pub(crate) fn finish(self) -> Computed<'a> {
         self.own.allocate(self.text.len() + Text::BYTES)?;
         Ok(Value::String(Text::Shared(self.text.as_str().into())))

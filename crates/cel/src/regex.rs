@@ -4,10 +4,10 @@
 //! pattern -> parser -> Tree -> hir -> regex-automata's lazy DFA -> matches
 //! ```
 //!
-//! The syntax is parsed exactly as in Go, with Go's errors, because Rust's `regex` gives
-//! another meaning to `\w`, `\b`, `[[:alpha:]]`, `&&` and much more. regex-automata does
-//! the search, in time linear in the text for every pattern. Compiling and searching ask
-//! the caller's [`Meter`] before each bounded piece of work whether to continue.
+//! The syntax is parsed exactly as in Go, with Go's errors, because Rust's `regex` gives another
+//! meaning to `\w`, `\b`, `[[:alpha:]]`, `&&` and much more. regex-automata does the search, in
+//! time linear in the length of the string for every pattern. Compiling and searching call the
+//! caller's [`Meter`] for each bounded piece of work, which decides whether to continue.
 
 mod atom;
 mod class;
@@ -30,44 +30,44 @@ pub use common::common_text;
 pub use parser::Meter;
 pub use search::StoppedError;
 
-/// How many bytes the automaton of a pattern may have: 1,000 times `\pL`, or
-/// 100,000 characters, fit.
+/// The most bytes of a pattern's automaton: enough for 1,000 times `\pL`, or for 100,000
+/// characters.
 const MAX_BYTES: usize = 32 << 20;
 
-/// The same of a pattern that comes with a request: it is made in one go, for
-/// which this is some milliseconds.
+/// The same limit for a pattern from a request: compiling it is not interrupted, and takes some
+/// milliseconds at most with this limit.
 const MAX_BYTES_OF_REQUEST: usize = 4 << 20;
 
-/// How high a tree the usual stack is enough for.
+/// The height up to which a tree needs no larger stack.
 const SHALLOW: usize = 64;
 
-/// A stack for the highest tree that there may be, of 1,000 levels.
+/// The stack for the highest tree allowed, with 1,000 levels.
 const STACK: usize = 32 << 20;
 
-/// How many steps of a search a state takes to make.
+/// The steps charged for each state of an automaton when it is compiled.
 const COMPILE: usize = 50;
 
-/// How large the automaton of a request's pattern may be that finds where matches begin: what fits
-/// forwards is to fit backwards, where classes share less.
+/// The most bytes of the automaton for finding where matches of a request's pattern begin. A
+/// pattern that fits forwards should fit backwards, where classes share less.
 const MAX_BACKWARD_BYTES_OF_REQUEST: usize = 4 * MAX_BYTES_OF_REQUEST;
 
-/// How large such an automaton is at most that is kept with a request's pattern.
+/// The most bytes of such an automaton that is kept with a request's pattern.
 const MAX_KEPT_BACKWARD_BYTES: usize = 64 << 10;
 
-/// What is kept of searches for those to come.
+/// What is kept for later searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keep {
-    /// The states that they met: the pattern is an administrator's.
+    /// The states that searches built. For patterns of administrators.
     States,
     Nothing,
 }
 
-/// What is asked of a constant pattern.
+/// What a constant pattern is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum RegexUse {
-    /// Whether something matches.
+    /// Whether there is a match.
     Match,
-    /// Where it matches, too: that takes a second automaton.
+    /// Where a match is, which needs a second automaton.
     Find,
 }
 
@@ -76,7 +76,7 @@ pub(crate) enum RegexUse {
 pub struct Regex {
     pattern: Box<str>,
     forward: Automaton,
-    /// Finds where matches begin, made once somebody asks.
+    /// Finds where matches begin; made when it is first needed.
     backward: OnceLock<Arc<Automaton>>,
     keep: Keep,
 }
@@ -88,17 +88,18 @@ impl Regex {
     ///
     /// # Errors
     ///
-    /// What Go refuses it for; that it is too large, a little earlier than Go
-    /// does; or the meter's word to stop.
+    /// Go's error; that the pattern is too large, for which the limit is a little lower than in Go;
+    /// or [`CompileFault::Stopped`] by the meter.
     pub fn new(pattern: &str, meter: Meter<'_>) -> Result<Self, CompileFault> {
         Self::with(pattern, Keep::States, MAX_BYTES, meter)
     }
 
-    /// Compiles a pattern that is known beforehand, with all that its use takes.
+    /// Compiles a constant pattern, with everything that its use needs.
     ///
     /// # Errors
     ///
-    /// As of [`new`](Self::new); that it takes more than `most` bytes is the word to stop, too.
+    /// Those of [`new`](Self::new). If the result exceeds `most` bytes, the error is
+    /// [`CompileFault::Stopped`].
     pub(crate) fn constant(
         pattern: &str,
         purpose: RegexUse,
@@ -139,13 +140,13 @@ impl Regex {
         })
     }
 
-    /// The automaton that finds where matches begin, of at most so many bytes.
+    /// The automaton that finds where matches begin, with at most `most` bytes.
     fn backward(&self, most: usize, meter: Meter<'_>) -> Result<Arc<Automaton>, StoppedError> {
         if let Some(made) = self.backward.get() {
             return Ok(Arc::clone(made));
         }
         let made = on_deep_stack(&self.pattern, || {
-            // It was parsed before.
+            // The pattern is valid, because it was parsed before.
             let tree = parser::parse(&self.pattern, &mut *meter).ok()?;
             automaton(&tree::of(&tree), true, self.keep, most)
         });
@@ -154,13 +155,13 @@ impl Regex {
             return Err(StoppedError);
         }
         if self.keep == Keep::States || made.bytes() <= MAX_KEPT_BACKWARD_BYTES {
-            // Another thread may have been first: both are the same.
+            // If another thread was faster, both automata are equal.
             let _ = self.backward.set(Arc::clone(&made));
         }
         Ok(made)
     }
 
-    /// How large the second automaton may be.
+    /// The most bytes of the second automaton.
     const fn max_backward_bytes(&self) -> usize {
         match self.keep {
             Keep::States => MAX_BYTES,
@@ -168,33 +169,33 @@ impl Regex {
         }
     }
 
-    /// How many states the automaton has: what compiling it costs, and at most
-    /// what each byte of a text does.
+    /// The number of states, to which the cost of compiling and the highest cost of searching a
+    /// byte are proportional.
     pub(crate) const fn states(&self) -> usize {
         self.forward.states()
     }
 
-    /// How much memory it takes, but for what searches keep.
+    /// The bytes of memory, without what is kept for later searches.
     pub(crate) fn bytes(&self) -> usize {
         let backward = self.backward.get().map_or(0, |automaton| automaton.bytes());
         size_of::<Self>() + self.pattern.len() + self.forward.bytes() + backward
     }
 
-    /// Whether something in `text` matches.
+    /// Whether there is a match in `text`.
     ///
     /// # Errors
     ///
-    /// The meter's word to stop.
+    /// The meter stopped the search.
     pub fn is_match(&self, text: &str, meter: Meter<'_>) -> Result<bool, StoppedError> {
         Ok(self.forward.end(text, 0, true, meter)?.is_some())
     }
 
-    /// Where the first match from `start` on begins and ends. Of several that
-    /// begin there, the one that the pattern prefers.
+    /// The begin and end of the first match at or after `start`. Of several that begin at the same
+    /// position, it is the one that the pattern prefers.
     ///
     /// # Errors
     ///
-    /// The meter's word to stop.
+    /// The meter stopped the search.
     pub fn find_at(
         &self,
         text: &str,
@@ -204,7 +205,8 @@ impl Regex {
         self.find_with(&mut None, text, start, meter)
     }
 
-    /// The same; the second automaton is `made` once it is needed.
+    /// Like [`find_at`](Self::find_at). The second automaton is stored in `made` when it is first
+    /// needed.
     fn find_with(
         &self,
         made: &mut Option<Arc<Automaton>>,
@@ -223,12 +225,12 @@ impl Regex {
         Ok(begin.map(|begin| (begin, end)))
     }
 
-    /// Up to `limit` matches, one after another. An empty match right behind
-    /// another is none.
+    /// Up to `limit` matches, one after the other. An empty match directly after another match does
+    /// not count.
     ///
     /// # Errors
     ///
-    /// The meter's word to stop.
+    /// The meter stopped the search.
     pub fn find_all(
         &self,
         text: &str,
@@ -259,8 +261,8 @@ impl Regex {
     }
 }
 
-/// Runs what goes down the tree of `pattern` where there is stack enough: a tree is as high as
-/// groups and alternatives are nested.
+/// Runs `run`, which recurses over the tree of `pattern`, on a stack that is large enough: the
+/// height of a tree depends on the nesting of groups and alternatives.
 fn on_deep_stack<T>(pattern: &str, run: impl FnOnce() -> T) -> T {
     let nests = |byte: &u8| matches!(byte, b'(' | b'|');
     if pattern.bytes().filter(|byte| nests(byte)).count() <= SHALLOW {
@@ -270,7 +272,7 @@ fn on_deep_stack<T>(pattern: &str, run: impl FnOnce() -> T) -> T {
     }
 }
 
-/// The automaton of a pattern, unless it becomes larger than `most` bytes.
+/// The automaton of a pattern; `None` if it would exceed `most` bytes.
 fn automaton(pattern: &Hir, backward: bool, keep: Keep, most: usize) -> Option<Automaton> {
     let config = thompson::Config::new()
         .utf8(false)
@@ -285,73 +287,73 @@ fn automaton(pattern: &Hir, backward: bool, keep: Keep, most: usize) -> Option<A
 
 // Errors in patterns, with Go's messages.
 
-/// Why a pattern does not compile.
+/// Why a pattern is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("error parsing regexp: {code}: `{part}`")]
 pub struct RegexError {
-    /// What is wrong.
+    /// The kind of error.
     pub code: Code,
-    /// The part of the pattern that is.
+    /// The faulty part of the pattern.
     pub part: String,
 }
 
-/// What can be wrong with a pattern.
+/// The kind of error in a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Code {
-    /// No such range or class of characters.
+    /// An invalid range, or an unknown class of characters.
     #[error("invalid character class range")]
     CharRange,
-    /// No such escape.
+    /// An unknown escape.
     #[error("invalid escape sequence")]
     Escape,
-    /// A group without a name, or of a bad one.
+    /// A named group with an empty or invalid name.
     #[error("invalid named capture")]
     NamedCapture,
-    /// No such flag or group.
+    /// An unknown flag or kind of group.
     #[error("invalid or unsupported Perl syntax")]
     PerlSyntax,
-    /// A repetition of a repetition, without a group.
+    /// A repetition of a repetition without a group between them.
     #[error("invalid nested repetition operator")]
     NestedRepetition,
-    /// More than 1,000, or turned round.
+    /// A count above 1,000, or a range of counts whose end is below its start.
     #[error("invalid repeat count")]
     RepeatCount,
-    /// A class without an end.
+    /// A class without its closing bracket.
     #[error("missing closing ]")]
     MissingBracket,
-    /// A group without an end.
+    /// A group without its closing parenthesis.
     #[error("missing closing )")]
     MissingParenthesis,
-    /// A repetition of nothing.
+    /// A repetition operator with nothing before it.
     #[error("missing argument to repetition operator")]
     MissingArgument,
     /// A backslash at the end.
     #[error("trailing backslash at end of expression")]
     TrailingBackslash,
-    /// The end of no group.
+    /// A closing parenthesis without a group.
     #[error("unexpected )")]
     UnexpectedParenthesis,
-    /// Nested more than 1,000 deep.
+    /// Nesting of more than 1,000 levels.
     #[error("expression nests too deeply")]
     TooDeep,
-    /// More than an automaton may have.
+    /// An automaton beyond the limit.
     #[error("expression too large")]
     TooLarge,
 }
 
-/// Why compiling ended without a pattern.
+/// Why compilation failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompileFault {
-    /// The pattern is wrong.
+    /// The pattern is invalid.
     Refused(RegexError),
-    /// The caller had enough of it.
+    /// The meter stopped compilation.
     Stopped,
 }
 
 // === impl Code ===
 
 impl Code {
-    /// This is wrong with `part`.
+    /// The error that this is wrong with `part`.
     pub(crate) fn of(self, part: &str) -> CompileFault {
         CompileFault::Refused(RegexError {
             code: self,

@@ -13,9 +13,9 @@ use crate::types::Type::{self, Bool, Int, String as Str};
 use crate::value::{Opaque, Text, Value};
 use crate::{EvalError, cost};
 
-/// The type of an address.
+/// The type of an IP address.
 pub(crate) const IP: Type = Type::Opaque("net.IP");
-/// The type of a network address.
+/// The type of a network.
 pub(crate) const CIDR: Type = Type::Opaque("net.CIDR");
 
 pub(crate) fn functions() -> Vec<Overload> {
@@ -78,8 +78,8 @@ pub(crate) fn functions() -> Vec<Overload> {
     ]
 }
 
-/// Comparing the bytes that a network's prefix has, after reading the other
-/// address if it is `text`, and masking it if it is a `network`.
+/// The cost of comparing the bytes of a network's prefix. Parsing the other operand is added if it
+/// is a string (`text`), and masking it if it is a network.
 fn contained(arguments: &[Value<'_>], text: bool, network: bool) -> u64 {
     let [own, other] = arguments else { return 1 };
     let own = cost::plain_size(own);
@@ -92,7 +92,8 @@ fn contained(arguments: &[Value<'_>], text: bool, network: bool) -> u64 {
     cost::traverse(own + own) + masking + reading
 }
 
-/// Why a text is no address. What it says is written when it is read: the text may be long.
+/// Why a string is not an IP address. The message is only written when it is displayed, because the
+/// string may be long.
 #[derive(Debug, thiserror::Error)]
 enum IpFault<'t> {
     #[error(
@@ -106,7 +107,7 @@ enum IpFault<'t> {
     Mapped(&'t str),
 }
 
-/// Why a text is no network address.
+/// Why a string is not a network.
 #[derive(Debug, thiserror::Error)]
 enum CidrFault<'t> {
     #[error(
@@ -138,7 +139,7 @@ fn is_mapped(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
 }
 
-/// What `cidr` says of a text that is no network address: what is wrong, twice.
+/// Parses a network. As upstream, the error of `cidr` repeats its prefix.
 fn converted_cidr(text: &str) -> Result<(IpAddr, u8), EvalError> {
     parse_cidr(text).map_err(|fault| {
         EvalError::failed(format_args!(
@@ -147,7 +148,7 @@ fn converted_cidr(text: &str) -> Result<(IpAddr, u8), EvalError> {
     })
 }
 
-/// The only argument, a text, all of which may have to be read.
+/// Returns the only argument, which must be a string, after charging for reading it.
 fn text_to_read<'l, 'a>(
     own: &mut Evaluation<'_, 'a>,
     arguments: &'l [Value<'a>],
@@ -262,7 +263,7 @@ fn prefix_length<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value
     }
 }
 
-/// The first `bits` of an address, the others zero.
+/// The address with all but the first `bits` bits zero.
 fn mask(ip: IpAddr, bits: u8) -> IpAddr {
     match ip {
         IpAddr::V4(ip) => {
@@ -287,7 +288,7 @@ fn masked<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
     }
 }
 
-/// Whether the network `own`/`bits` has the address `other`.
+/// Whether the network `own`/`bits` contains the address `other`.
 fn has(own: IpAddr, bits: u8, other: IpAddr) -> bool {
     own.is_ipv4() == other.is_ipv4() && mask(own, bits) == mask(other, bits)
 }
@@ -298,7 +299,7 @@ fn contains_ip<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value
     };
     let other = match other {
         Value::Opaque(Opaque::Ip(ip)) => *ip,
-        // Upstream does not say why the text is no address (`cel/library/cidr.go`).
+        // Upstream does not report why the string is not an address (`cel/library/cidr.go`).
         Value::String(text) => {
             own.work(text.len())?;
             parse_ip(text).map_err(|_| EvalError::no_such_overload())?
@@ -323,31 +324,31 @@ fn contains_cidr<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Val
     Ok(Value::Bool(*bits <= other_bits && has(*ip, *bits, other)))
 }
 
-/// Why a text is no address.
+/// Why a string is not an IP address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AddressFault<'t> {
     text: &'t str,
     message: &'static str,
-    /// The rest of the text that was not read, if that is said.
+    /// The unread rest of the string, if the message quotes it.
     rest: &'t str,
 }
 
-/// Why a text is no network address.
+/// Why a string is not a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PrefixFault<'t> {
     /// It has no `/`.
     NoSlash,
-    /// What stands before the `/` is no address.
+    /// The part before the `/` is not an address.
     Address(AddressFault<'t>),
     /// The address has a zone.
     Zone,
-    /// What stands behind the `/` is no number.
+    /// The part after the `/` is not a number.
     Bits(&'t str),
-    /// No such address has so many bits.
+    /// The prefix is longer than the address.
     OutOfRange,
 }
 
-/// Reads an address, and the zone it may have.
+/// Parses an IP address with an optional zone.
 pub(crate) fn address(text: &str) -> Result<(IpAddr, &str), AddressFault<'_>> {
     let fault = |message| Err(AddressFault::new(text, message, ""));
     match text.find(['.', ':', '%']).and_then(|at| text.as_bytes().get(at)) {
@@ -365,7 +366,7 @@ pub(crate) fn address(text: &str) -> Result<(IpAddr, &str), AddressFault<'_>> {
     }
 }
 
-/// Reads an address and how many of its first bits count.
+/// Parses an address and the length of its prefix.
 pub(crate) fn prefix(text: &str) -> Result<(IpAddr, u8), PrefixFault<'_>> {
     let (before, bits) = text.rsplit_once('/').ok_or(PrefixFault::NoSlash)?;
     let (ip, zone) = address(before).map_err(PrefixFault::Address)?;
@@ -373,7 +374,7 @@ pub(crate) fn prefix(text: &str) -> Result<(IpAddr, u8), PrefixFault<'_>> {
         return Err(PrefixFault::Zone);
     }
     let is_plain = bits.len() < 2 || bits.starts_with(|first| matches!(first, '1'..='9'));
-    // As many digits as an int of Go has.
+    // Go parses an `int` before it checks the range.
     let number: Option<i64> = bits.parse().ok().filter(|_| is_plain);
     let number = number.ok_or(PrefixFault::Bits(bits))?;
     let most = if ip.is_ipv4() { 32 } else { 128 };
@@ -381,7 +382,7 @@ pub(crate) fn prefix(text: &str) -> Result<(IpAddr, u8), PrefixFault<'_>> {
     Ok((ip, number.ok_or(PrefixFault::OutOfRange)?))
 }
 
-/// The four numbers of `part`, with which `text` ends.
+/// Parses `part`, the end of `text`, as four octets.
 fn octets<'t>(text: &'t str, part: &'t str) -> Result<[u8; 4], AddressFault<'t>> {
     let fault = |message, rest| Err(AddressFault::new(text, message, rest));
     let mut octets = [0; 4];
@@ -429,7 +430,7 @@ fn put(octets: &mut [u8; 4], position: usize, value: u16) {
     }
 }
 
-/// The eight numbers of an address that is `before` in `text`, where a zone may follow.
+/// Parses `before`, the part of `text` without the zone, as eight groups.
 fn groups<'t>(text: &'t str, before: &'t str) -> Result<Ipv6Addr, AddressFault<'t>> {
     let fault = |message, rest| Err(AddressFault::new(text, message, rest));
     let mut groups: Vec<u16> = Vec::with_capacity(8);
@@ -490,7 +491,7 @@ fn groups<'t>(text: &'t str, before: &'t str) -> Result<Ipv6Addr, AddressFault<'
     Ok(Ipv6Addr::from(groups))
 }
 
-/// The number at the beginning of `rest`, and how many digits it has.
+/// The number at the beginning of `rest`, and the number of its digits.
 fn group<'t>(text: &'t str, rest: &'t str) -> Result<(u16, usize), AddressFault<'t>> {
     let fault = |message| Err(AddressFault::new(text, message, rest));
     let length = rest.bytes().take_while(u8::is_ascii_hexdigit).count();
@@ -560,7 +561,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
 
-        /// Rust's own reader takes the same texts, but for zones.
+        /// Rust's own parser accepts the same strings, except those with zones.
         #[test]
         fn the_same_addresses_are_read_as_by_rust(text in "[0-9a-f:.]{0,6}(:|::|\\.)[0-9a-fA-F:.]{0,12}(::|1\\.2\\.3\\.4|%)?[0-9f:]{0,4}") {
             let here = address(&text).ok().filter(|(_, zone)| zone.is_empty()).map(|(ip, _)| ip);

@@ -1,5 +1,4 @@
-//! CEL's own operators on numbers, times, lists and text (cel-go
-//! `common/stdlib/standard.go`).
+//! CEL's own operators on numbers, times, lists and strings (cel-go `common/stdlib/standard.go`).
 
 use super::standard::{Computed, mismatched};
 use crate::evaluate::Evaluation;

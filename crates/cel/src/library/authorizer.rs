@@ -12,53 +12,52 @@ use crate::types::Type::{self, Bool, String as Str};
 use crate::value::{Opaque, Text, Value};
 use crate::{EvalError, cost};
 
-/// Answers whether somebody may do something: the caller's own authorization.
+/// Decides the authorization checks of expressions. The caller of an evaluation implements it.
 ///
-/// Expressions may put the same question many times; the caller remembers
-/// what is worth it.
+/// An expression may make the same check many times; caching is left to the implementation.
 pub trait AuthorizeAccess: Sync {
-    /// Whether it is allowed. Once `expired`, what it answers means nothing.
+    /// Decides a check. Once `expired` returns `true`, the result is meaningless.
     fn authorize(&self, question: AccessQuestion, expired: &dyn Fn() -> bool) -> Arc<AccessAnswer>;
 }
 
-/// May this user do this?
+/// An authorization check: may this user do this?
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct AccessQuestion {
-    /// The service account that would, as namespace and name; else the user of
-    /// the request.
+    /// The namespace and name of the service account that is checked; `None` for the user of the
+    /// request.
     pub service_account: Option<(String, String)>,
     /// The verb.
     pub verb: String,
-    /// The path, if it is no resource that is asked for.
+    /// The path, if this is not a request for a resource.
     pub path: Option<String>,
-    /// The API group; its version is `*`.
+    /// The API group. The API version is `*`.
     pub group: String,
     /// The resource.
     pub resource: String,
-    /// The subresource, or nothing.
+    /// The subresource; empty if there is none.
     pub subresource: String,
-    /// The namespace, or nothing.
+    /// The namespace; empty if there is none.
     pub namespace: String,
-    /// The object's name, or nothing.
+    /// The name of the object; empty if there is none.
     pub name: String,
-    /// The field selector as it was written, or nothing.
+    /// The field selector as written; empty if there is none.
     pub field_selector: String,
-    /// The label selector as it was written, or nothing.
+    /// The label selector as written; empty if there is none.
     pub label_selector: String,
 }
 
-/// The authorizer's answer.
+/// The decision of the authorizer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccessAnswer {
-    /// Whether it is allowed.
+    /// Whether access is allowed.
     pub allowed: bool,
-    /// Why.
+    /// The reason of the decision.
     pub reason: String,
-    /// What went wrong, if anything did.
+    /// The error, if there was one.
     pub error: Option<String>,
 }
 
-/// A question to the authorizer that is still being put together.
+/// An authorization check that is still being built.
 #[derive(Clone)]
 pub struct AccessCheck<'a> {
     pub(crate) host: &'a dyn AuthorizeAccess,
@@ -66,7 +65,7 @@ pub struct AccessCheck<'a> {
     pub(crate) question: AccessQuestion,
 }
 
-/// What is known of a question.
+/// How much of a check is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CheckStage {
     Authorizer,
@@ -76,7 +75,7 @@ pub(crate) enum CheckStage {
 }
 
 impl AccessQuestion {
-    /// How many bytes of text it has.
+    /// The bytes of all strings.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let account = self.service_account.iter();
@@ -97,7 +96,7 @@ impl AccessQuestion {
 }
 
 impl AccessAnswer {
-    /// How many bytes of text it has.
+    /// The bytes of all strings.
     pub(crate) fn bytes(&self) -> usize {
         self.reason.len() + self.error.as_ref().map_or(0, String::len)
     }
@@ -124,7 +123,7 @@ impl fmt::Debug for AccessCheck<'_> {
 }
 
 impl<'a> Value<'a> {
-    /// The variable `authorizer`.
+    /// The value of the variable `authorizer`.
     #[must_use]
     pub fn authorizer(host: &'a dyn AuthorizeAccess) -> Self {
         let check = AccessCheck {
@@ -135,8 +134,8 @@ impl<'a> Value<'a> {
         Self::Opaque(Opaque::Check(Arc::new(check)))
     }
 
-    /// The variable `authorizer.requestResource`: `question` names group,
-    /// resource, subresource, namespace and name of the request.
+    /// The value of the variable `authorizer.requestResource`. `question` has the group, resource,
+    /// subresource, namespace and name of the request.
     #[must_use]
     pub fn resource_check(host: &'a dyn AuthorizeAccess, question: AccessQuestion) -> Self {
         Self::Opaque(Opaque::Check(Arc::new(AccessCheck {
@@ -205,7 +204,7 @@ pub(crate) fn functions() -> Vec<Overload> {
     ]
 }
 
-/// Since 1.31: what is asked is limited to what selectors let through.
+/// The selectors of a check, added in 1.31.
 pub(crate) fn selectors() -> Vec<Overload> {
     let parsed = Cost::OfFunction(|arguments, _| {
         arguments
@@ -221,13 +220,13 @@ pub(crate) fn selectors() -> Vec<Overload> {
     ]
 }
 
-/// Reading a selector, and making a requirement of each two characters.
+/// The cost of parsing a selector, and of making a requirement for every two characters.
 fn selector(size: u64) -> u64 {
     let requirements = size.div_ceil(2);
     cost::LIST + cost::traverse(size) + requirements.saturating_mul(cost::LIST + cost::OBJECT)
 }
 
-/// The question so far and the text added to it.
+/// The check and the string to add to it, if the check is at `stage`.
 fn put<'l, 'a>(
     arguments: &'l [Value<'a>],
     stage: CheckStage,
@@ -240,7 +239,8 @@ fn put<'l, 'a>(
     }
 }
 
-/// The question with a text that is counted before it and the rest are copied.
+/// Returns the check changed by `change`, which adds `added` bytes. The memory is checked before
+/// the strings are copied.
 fn asking<'a>(
     own: &Evaluation<'_, 'a>,
     check: &AccessCheck<'a>,

@@ -1,5 +1,5 @@
-//! `format`: text with `%s`, `%d`, `%f`, `%e`, `%b`, `%x`, `%X`, `%o`, `%%`
-//! (cel-go `ext/formatting.go`).
+//! `format`: strings with `%s`, `%d`, `%f`, `%e`, `%b`, `%x`, `%X`, `%o`, `%%` (cel-go
+//! `ext/formatting.go`).
 
 use super::TextWriter;
 use super::conversions::shortest;
@@ -11,7 +11,7 @@ use crate::program::Call;
 use crate::types::Type;
 use crate::value::{Key, Map, Value};
 
-/// At least as many digits as distinguish two doubles.
+/// The highest precision, which distinguishes any two doubles.
 const MAX_PRECISION: usize = 1000;
 
 pub(crate) fn format<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
@@ -39,7 +39,7 @@ pub(crate) fn format<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &
     out.finish()
 }
 
-/// Finds what is wrong with a constant `format` of values of these types.
+/// Checks a constant `format` for values of these types.
 pub(crate) fn check(format: &str, types: &[Type]) -> Result<(), String> {
     let mut seen = 0;
     let mut rest = format;
@@ -71,12 +71,12 @@ pub(crate) fn check(format: &str, types: &[Type]) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether `%s` takes values of this type.
+/// Whether `%s` accepts values of this type.
 pub(crate) const fn is_formattable(of: &Type) -> bool {
     !matches!(of, Type::Object(_) | Type::Opaque(_) | Type::Optional(_))
 }
 
-/// Whether `clause` takes values of this type; none if there is no such clause.
+/// Whether `clause` accepts values of this type; `None` if there is no such clause.
 fn takes(clause: char, of: &Type) -> Option<bool> {
     let is_int = matches!(of, Type::Int | Type::Uint | Type::Dyn);
     Some(match clause {
@@ -89,7 +89,7 @@ fn takes(clause: char, of: &Type) -> Option<bool> {
     })
 }
 
-/// Writes `value` as the clause at the beginning of `format`, and returns the rest.
+/// Writes `value` by the clause at the start of `format`, and returns the rest of `format`.
 fn clause<'f>(
     out: &mut TextWriter<'_, '_, '_>,
     format: &'f str,
@@ -110,7 +110,7 @@ fn clause<'f>(
         'X' => hex(out, value, HexCase::Upper)?,
         'o' => out.push(&octal(value)?)?,
         _ => {
-            // A byte is a character to upstream.
+            // Upstream takes a single byte as the character here.
             let other = format.bytes().next().map_or('\0', char::from);
             let message =
                 format!("could not parse formatting clause: unrecognized formatting clause \"{other}\"");
@@ -120,10 +120,10 @@ fn clause<'f>(
     Ok(characters.as_str())
 }
 
-/// How deep a value may nest that `%s` writes.
+/// How deep a value may nest that is written by `%s`.
 const MAX_LEVELS: usize = 128;
 
-/// `.2` and its like.
+/// Parses an optional precision such as `.2`.
 fn precision(format: &str) -> Result<(usize, &str), EvalError> {
     let Some(digits) = format.strip_prefix('.') else {
         return Ok((PRECISION, format));
@@ -200,18 +200,18 @@ fn utf8(bytes: &[u8]) -> Result<&str, EvalError> {
     })
 }
 
-/// How many bytes an entry takes while a map is written, besides the text of its key.
+/// The bytes of memory for sorting an entry of a map, besides the string of its key.
 const BYTES_PER_ENTRY: usize = 2 * (size_of::<(Value<'_>, Value<'_>)>() + size_of::<String>());
 
 fn entries(out: &mut TextWriter<'_, '_, '_>, map: &Map<'_>, level: usize) -> Result<(), EvalError> {
     let before = out.own.room() + out.allocated();
     let written = sorted_entries(out, map, level).and_then(|sorted| write_entries(out, &sorted, level));
-    // What was needed on the way, besides the text itself, is gone.
+    // Releases what was allocated for sorting; the text itself remains allocated.
     out.own.release(before - out.allocated() - out.own.room());
     written
 }
 
-/// What is written of each key, and its value, in the order of the texts.
+/// Each key as it is written, and its value, sorted by these strings.
 fn sorted_entries<'a>(
     out: &mut TextWriter<'_, '_, '_>,
     map: &Map<'a>,
@@ -229,7 +229,7 @@ fn sorted_entries<'a>(
     Ok(named)
 }
 
-/// What is written of the key of a map. It stays counted.
+/// Writes the key of a map. Its memory remains allocated.
 fn key_text(out: &mut TextWriter<'_, '_, '_>, key: &Value<'_>, level: usize) -> Result<String, EvalError> {
     if !matches!(
         Key::new(key),
@@ -263,7 +263,7 @@ fn write_entries(
     out.push("}")
 }
 
-/// A value within a list or a map: as CEL would have it written.
+/// Writes a value within a list or a map, where it looks like a CEL literal.
 fn member(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, level: usize) -> Result<(), EvalError> {
     match value {
         Value::String(text) => out.display(Quoted(text)),
@@ -283,7 +283,7 @@ fn member(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, level: usize) -> 
     }
 }
 
-/// Whether `%s` takes the value.
+/// Whether `%s` accepts the value.
 fn is_written(value: &Value<'_>) -> bool {
     match value {
         Value::Map(map) => map.object_type().is_none(),
@@ -292,10 +292,10 @@ fn is_written(value: &Value<'_>) -> bool {
     }
 }
 
-// Numbers as the clauses of `format` write them, and what a clause says of a value that it does
-// not take.
+// Numbers as the clauses of `format` write them, and the errors for values that a clause does not
+// accept.
 
-/// Digits after the point unless others are asked for.
+/// The default number of digits after the point.
 const PRECISION: usize = 6;
 
 fn unfit(clause: &str, takes: &str, value: &Value<'_>) -> EvalError {
@@ -326,7 +326,7 @@ fn number(value: &Value<'_>, clause: &str) -> Result<f64, EvalError> {
     }
 }
 
-/// A number that is none, or has no end.
+/// NaN and infinity.
 fn special(double: f64) -> Option<String> {
     match double {
         _ if double.is_nan() => Some("NaN".into()),
@@ -335,12 +335,12 @@ fn special(double: f64) -> Option<String> {
     }
 }
 
-/// Zero without its sign, which is not written.
+/// Removes the sign of zero, which is not written.
 fn unsigned_zero(double: f64) -> f64 {
     if double == 0.0 { 0.0 } else { double }
 }
 
-/// With a comma after each three digits, as in English.
+/// Fixed-point notation with commas between groups of three digits, as in English.
 fn fixed(double: f64, precision: usize) -> String {
     special(double).unwrap_or_else(|| {
         let plain = format!("{:.precision$}", unsigned_zero(double));
@@ -360,8 +360,8 @@ fn fixed(double: f64, precision: usize) -> String {
     })
 }
 
-/// As in English print: `1.500000×10⁰³`. What looks like a precision is a width
-/// upstream, and stays one here.
+/// Scientific notation as in print: `1.500000×10⁰³`. As upstream, the precision is a minimal width
+/// here.
 fn scientific(double: f64, width: usize) -> String {
     let text = special(double).unwrap_or_else(|| {
         let plain = format!("{:.PRECISION$e}", unsigned_zero(double));
@@ -394,7 +394,7 @@ fn binary(value: &Value<'_>) -> Result<String, EvalError> {
     }
 }
 
-/// Which letters stand for the digits from ten on.
+/// The case of hexadecimal digits.
 #[derive(Clone, Copy)]
 enum HexCase {
     Lower,

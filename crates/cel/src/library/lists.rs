@@ -1,5 +1,5 @@
-//! Functions of lists: Kubernetes' own (apiserver `pkg/cel/library/lists.go`) and cel-go's extension
-//! (`ext/lists.go`, version 3).
+//! Functions of lists: Kubernetes' own (apiserver `pkg/cel/library/lists.go`), and cel-go's
+//! extension (`ext/lists.go`, version 3).
 
 use std::cmp::Ordering;
 
@@ -13,7 +13,7 @@ use crate::program::Call;
 use crate::types::Type;
 use crate::value::{Duration, List, Value, compare, steps_of_order};
 
-/// Types whose values have an order.
+/// The types whose values have an order.
 const ORDERED: [Type; 8] = [
     Type::Int,
     Type::Uint,
@@ -73,7 +73,7 @@ pub(crate) fn functions() -> Vec<Overload> {
         .collect()
 }
 
-/// What Kubernetes 1.37 added.
+/// Functions added in Kubernetes 1.37.
 pub(crate) fn membership() -> Vec<Overload> {
     let overload = Overload::member(
         "list_includes_dyn_dyn",
@@ -109,7 +109,7 @@ fn is_ordered(value: &Value<'_>) -> bool {
     ORDERED.contains(&value.type_of())
 }
 
-/// The item that no other `beats`.
+/// The first of the greatest or smallest items. `beaten` is how an item compares to a better one.
 fn best<'a>(own: &mut Evaluation<'_, 'a>, list: &List<'a>, name: &str, beaten: Ordering) -> Computed<'a> {
     let mut best: Option<Value<'a>> = None;
     for item in list.items() {
@@ -210,7 +210,8 @@ fn last_index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Val
     position(found)
 }
 
-/// Whether an element of the list is equal to the value or, of anything else, whether both are.
+/// Whether the list contains the value. If the target is not a list, whether target and value are
+/// equal.
 fn includes<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [target, value] = arguments else {
         return mismatched();
@@ -226,7 +227,7 @@ fn includes<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
     Ok(Value::Bool(false))
 }
 
-/// The longest list that `lists.range` makes since cel-go 0.29.
+/// The longest list that `lists.range` returns since cel-go 0.29.
 const LONGEST_RANGE: i64 = 1_000_000;
 
 pub(crate) fn extended(version: Version) -> Vec<Overload> {
@@ -281,7 +282,7 @@ pub(crate) fn extended(version: Version) -> Vec<Overload> {
     all
 }
 
-/// What comparing each item with each other costs.
+/// The cost of comparing all items with each other.
 pub(crate) fn self_compare(first: Option<&Value<'_>>, items: usize) -> u64 {
     let factor = match first {
         Some(Value::String(_) | Value::Bytes(_)) => 2.1,
@@ -308,9 +309,8 @@ fn compared_items(list: Option<&Value<'_>>) -> u64 {
     }
 }
 
-/// The size times the depth, which may be negative or larger than any number:
-/// upstream leaves its value as a uint64 to the processor; here it is
-/// what it is on amd64.
+/// The cost of `flatten`: the size times the depth, which may be negative or beyond any integer.
+/// Upstream's conversion to uint64 then depends on the processor; this is the result on amd64.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -333,7 +333,7 @@ fn flattened(arguments: &[Value<'_>], _: &Value<'_>) -> u64 {
     units.wrapping_add(1 + cost::LIST)
 }
 
-/// The same since cel-go 0.29, where a negative depth counts as one.
+/// The same cost since cel-go 0.29, where a negative depth counts as one.
 fn flattened_forwards(arguments: &[Value<'_>], result: &Value<'_>) -> u64 {
     match arguments {
         [list, Value::Int(depth)] if *depth < 0 => flattened(std::slice::from_ref(list), result),
@@ -378,7 +378,8 @@ fn flatten<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
     Ok(Value::list(items))
 }
 
-/// Lists nest as deep as somebody sent them: those that are begun are kept beside.
+/// Lists from a request may nest to any depth, so open lists are kept in `begun` instead of on the
+/// stack.
 fn flatten_into<'a>(
     own: &mut Evaluation<'_, 'a>,
     list: &List<'a>,
@@ -471,7 +472,7 @@ fn sort<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
     sort_by_keys(own, list, &keys)
 }
 
-/// The items in the order of their `keys`, which must be of one type.
+/// Sorts the items by their `keys`, which must be of one type.
 pub(crate) fn sort_by_keys<'a>(
     own: &mut Evaluation<'_, 'a>,
     list: &List<'a>,
@@ -488,8 +489,8 @@ pub(crate) fn sort_by_keys<'a>(
         return Err(EvalError::failed("list elements must have the same type"));
     }
     own.allocate_items(list.len())?;
-    // A comparison cannot end the sort, so all of them are paid for before. Each key is compared
-    // about as often as the list can be halved.
+    // A sort cannot be interrupted, so all comparisons are charged before. Each key takes part in
+    // about as many as the list can be halved.
     let halvings = keys
         .len()
         .checked_ilog2()
@@ -502,8 +503,8 @@ pub(crate) fn sort_by_keys<'a>(
     Ok(Value::list(items.into_iter().map(|(_, item)| item).collect()))
 }
 
-/// The order of two keys of one type. What is no number comes last: an order that is not total
-/// makes a sort panic. (Upstream leaves open where it comes.)
+/// The order of two keys of one type. NaN comes last: sorting panics if the order is not total.
+/// (Upstream does not define where it comes.)
 fn total_order(left: &Value<'_>, right: &Value<'_>) -> Ordering {
     match (left, right) {
         (Value::Double(left), Value::Double(right)) if left.is_nan() || right.is_nan() => {

@@ -1,4 +1,4 @@
-//! Functions for mutations only (apiserver `pkg/cel/library/jsonpatch.go`).
+//! Functions that are only available in mutations (apiserver `pkg/cel/library/jsonpatch.go`).
 
 use super::standard::{Computed, mismatched};
 use super::strings::first_size;
@@ -15,7 +15,7 @@ pub(crate) fn functions() -> Vec<Overload> {
     vec![Overload::global(id, "jsonpatch.escapeKey", [Str], Str, escape_key).cost(read)]
 }
 
-/// As a step of a JSON Pointer: `~` is `~0`, `/` is `~1`.
+/// Escapes a key for a JSON Pointer: `~` as `~0`, `/` as `~1`.
 fn escape_key<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
         return mismatched();

@@ -1,4 +1,4 @@
-//! Resource quantities (apiserver `pkg/cel/library/quantity.go`).
+//! Functions of quantities (apiserver `pkg/cel/library/quantity.go`).
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::types::Type::{self, Bool, Double, Int, String as Str};
 use crate::value::{Opaque, Quantity, Value};
 use crate::{EvalError, cost};
 
-/// The type of an amount.
+/// The type of a quantity.
 pub(crate) const QUANTITY: Type = Type::Opaque("kubernetes.Quantity");
 
 pub(crate) fn functions() -> Vec<Overload> {

@@ -1,4 +1,4 @@
-//! `find` and `findAll` (apiserver `pkg/cel/library/regex.go`).
+//! The functions `find` and `findAll` (apiserver `pkg/cel/library/regex.go`).
 
 use super::PreparedArgument;
 use super::standard::{Computed, mismatched};
@@ -10,10 +10,10 @@ use crate::types::Type::{self, Int, String as Str};
 use crate::value::Value;
 use crate::{EvalError, cost};
 
-/// The longest pattern that is not constant. Upstream has no bound.
+/// The longest pattern that is not constant, in bytes. Upstream has no limit.
 const MAX_PATTERN_BYTES: usize = 64 << 10;
 
-/// What each byte of a pattern becomes, at most.
+/// An upper bound of the compiled bytes for each byte of a pattern.
 const COMPILED_BYTES_PER_BYTE: usize = 400;
 
 pub(crate) fn functions() -> Vec<Overload> {
@@ -36,7 +36,7 @@ pub(crate) fn functions() -> Vec<Overload> {
     ]
 }
 
-/// Calls `run` with the pattern of a call, compiled beforehand if it is constant.
+/// Calls `run` with the regular expression of a call, which is compiled before if it is constant.
 pub(crate) fn with_pattern<T>(
     own: &mut Evaluation<'_, '_>,
     call: &Call,
@@ -53,7 +53,8 @@ pub(crate) fn with_pattern<T>(
                 "a regular expression that is not constant may have at most {MAX_PATTERN_BYTES} bytes"
             )));
         }
-        // Its tree and its program are gone after the call.
+        // Only checked and not allocated, because the tree and the program are dropped after the
+        // call.
         own.has_room(pattern.len().saturating_mul(COMPILED_BYTES_PER_BYTE))?;
         match own.metered(|meter| regex::compiled(pattern, meter))? {
             Ok(regex) => compiled = regex,
@@ -85,7 +86,7 @@ fn find_all<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value
         [Value::String(text), Value::String(pattern), Value::Int(limit)] => (text, pattern, *limit),
         _ => return mismatched(),
     };
-    // One more than there is room for is an error.
+    // One match more than there is memory for, so that it becomes an error.
     let room = own.room_for_items() + 1;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX).min(room);
     let found = with_pattern(own, call, pattern, |regex, meter| {

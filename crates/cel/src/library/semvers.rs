@@ -1,4 +1,4 @@
-//! Versions (apiserver `pkg/cel/library/semverlib.go`, version 1).
+//! Functions of semantic versions (apiserver `pkg/cel/library/semverlib.go`, version 1).
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::types::Type::{self, Bool, Int, String as Str};
 use crate::value::{Opaque, Semver, SemverFault, Value};
 use crate::{EvalError, cost};
 
-/// The type of a version.
+/// The type of a semantic version.
 pub(crate) const SEMVER: Type = Type::Opaque("kubernetes.Semver");
 
 pub(crate) fn functions() -> Vec<Overload> {
@@ -59,7 +59,7 @@ fn is_semver<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
     parse(own, arguments).map(|semver| Value::Bool(semver.is_ok()))
 }
 
-/// As Go converts: a number beyond int64 wraps around.
+/// Converts as Go does: a number beyond int64 wraps around.
 #[expect(clippy::cast_possible_wrap, reason = "as upstream")]
 fn number<'a>(arguments: &[Value<'a>], of: impl FnOnce([u64; 3]) -> u64) -> Computed<'a> {
     match arguments {

@@ -1,4 +1,4 @@
-//! Lists as sets (cel-go `ext/sets.go`).
+//! Functions of lists as sets (cel-go `ext/sets.go`).
 
 use super::standard::Computed;
 use crate::evaluate::Evaluation;
@@ -28,7 +28,7 @@ fn compared(arguments: &[Value<'_>]) -> u64 {
     }
 }
 
-/// Whether `list` has `item`.
+/// Whether `list` contains `item`.
 fn has(own: &mut Evaluation<'_, '_>, list: &List<'_>, item: &Value<'_>) -> Result<bool, EvalError> {
     for other in list.items() {
         if own.equal(item, &other)? {
@@ -47,7 +47,7 @@ fn has_all(own: &mut Evaluation<'_, '_>, list: &List<'_>, items: &List<'_>) -> R
     Ok(true)
 }
 
-/// Both lists, if what comparing them costs can be spent.
+/// Both lists, if the cost of comparing them can be afforded.
 fn lists<'l, 'a>(
     own: &mut Evaluation<'_, 'a>,
     arguments: &'l [Value<'a>],

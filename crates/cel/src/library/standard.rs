@@ -1,5 +1,5 @@
-//! CEL's own operators and functions (cel-go `common/stdlib/standard.go`); those on
-//! numbers and between types are in `arithmetic` and `conversions`.
+//! CEL's own operators and functions (cel-go `common/stdlib/standard.go`); those of numbers and
+//! conversions are in `arithmetic` and `conversions`.
 
 use std::cmp::Ordering;
 
@@ -25,7 +25,7 @@ pub(crate) fn functions(version: Version) -> Vec<Overload> {
     text(&mut all, version);
     all.extend(conversions::functions());
     if version >= Version::CEL_GO_0_29 {
-        // It had always failed when it ran.
+        // Before, it existed but always failed.
         all.retain(|overload| overload.id != "int64_to_duration");
     }
     all
@@ -34,7 +34,7 @@ pub(crate) fn functions(version: Version) -> Vec<Overload> {
 fn logic(all: &mut Vec<Overload>) {
     all.extend([
         Overload::global("logical_not", "!_", [Bool], Bool, not),
-        // These four are steps of their own; what counts here is their types.
+        // These two have plan nodes of their own; the overloads only declare their types.
         Overload::global("equals", "_==_", [A, A], Bool, unreached),
         Overload::global("not_equals", "_!=_", [A, A], Bool, unreached),
     ]);
@@ -57,7 +57,7 @@ fn order(all: &mut Vec<Overload>) {
             ">" => "_>_",
             name => name,
         };
-        // In upstream's order: the first one that fits says what a type variable is.
+        // In upstream's order: the first overload that matches binds the type variables.
         for (left, right) in [
             (Bool, Bool),
             (Int, Int),
@@ -155,7 +155,7 @@ fn containers(all: &mut Vec<Overload>) {
 }
 
 fn text(all: &mut Vec<Overload>, version: Version) {
-    // Which of both texts is read to the end.
+    // The string that is counted as read.
     let compared = if version >= Version::CEL_GO_0_29 {
         Cost::OfOverload(|arguments, _| traversed(arguments.get(1)))
     } else {
@@ -184,7 +184,7 @@ fn text(all: &mut Vec<Overload>, version: Version) {
     ]);
 }
 
-/// What it costs to look at all of a text.
+/// The cost of reading the whole string.
 fn traversed(text: Option<&Value<'_>>) -> u64 {
     text.map_or(1, |text| cost::traverse(cost::size(text)))
 }
@@ -193,7 +193,7 @@ pub(crate) fn mismatched<'a>() -> Computed<'a> {
     Err(EvalError::no_such_overload())
 }
 
-/// For operators that are steps of their own and never called.
+/// The function of operators that have plan nodes of their own, so it is never called.
 fn unreached<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, _: &[Value<'a>]) -> Computed<'a> {
     mismatched()
 }

@@ -1,5 +1,4 @@
-//! Functions of text (cel-go `ext/strings.go`, versions 0 to 2). Positions count
-//! characters.
+//! Functions of strings (cel-go `ext/strings.go`, versions 0 to 2). Positions count characters.
 
 use super::TextWriter;
 use super::standard::{Computed, mismatched};
@@ -104,7 +103,7 @@ fn out_of_range<'a>(index: i64) -> Computed<'a> {
     Err(EvalError::failed(format_args!("index out of range: {index}")))
 }
 
-/// The byte of the character `index`, or of the end.
+/// The byte offset of the character `index`, or of the end.
 fn byte_of(text: &str, index: i64) -> Option<usize> {
     let index = usize::try_from(index).ok()?;
     if text.is_ascii() {
@@ -154,8 +153,8 @@ fn index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
     Ok(Value::Int(found.map_or(-1, |before| from + length(before))))
 }
 
-/// Where nothing is found: where the search begins, since cel-go 0.29 at the end of the text at
-/// the latest.
+/// The position at which the empty string is found: where the search begins, but since cel-go 0.29
+/// at most at the end of the string.
 fn empty_from<'a>(own: &mut Evaluation<'_, 'a>, text: &str, from: i64) -> Computed<'a> {
     if own.version() < Version::CEL_GO_0_29 {
         return Ok(Value::Int(from));
@@ -186,7 +185,7 @@ fn last_index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Val
         None if text.is_empty() => return out_of_range(-1),
         None => characters,
     };
-    // A match may begin at `from`, and so end as much later as it is long.
+    // A match may begin at `from`, and ends after its length.
     let end = byte_of(text, from.saturating_add(length(part))).unwrap_or(text.len());
     let before = text.get(..end).unwrap_or_default();
     let found = before.rfind(&**part).and_then(|byte| before.get(..byte));
@@ -220,7 +219,7 @@ fn replace<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let places = || text.match_indices(&**from).take(limit);
-    // What it makes may be far larger than what it costs, so that its size is found first.
+    // The result may be far larger than its cost suggests, so its size is determined first.
     own.work(text.len())?;
     let count = places().count();
     let kept = text.len() - count * from.len();
@@ -256,7 +255,7 @@ fn split<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     Ok(Value::list(parts))
 }
 
-/// At least as many parts as there are.
+/// An upper bound of the number of parts.
 fn count_parts(text: &str, by: &str, limit: usize) -> usize {
     let parts = match by {
         "" => text.len(),
@@ -265,8 +264,8 @@ fn count_parts(text: &str, by: &str, limit: usize) -> usize {
     parts.min(limit)
 }
 
-/// At most `limit` parts, the last of which is the rest; between all characters
-/// if there is nothing to split by.
+/// At most `limit` parts, of which the last is the rest. An empty separator splits between all
+/// characters.
 fn parts<'t>(text: &'t str, by: &str, limit: usize) -> Vec<&'t str> {
     if limit == 0 {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Components of timestamps and durations. Without a time zone, UTC is used.
+//! Functions of timestamps and durations. The default time zone is UTC.
 
 use std::num::IntErrorKind;
 
@@ -53,7 +53,7 @@ pub(crate) fn functions() -> Vec<Overload> {
     all
 }
 
-/// The point in time and how many seconds east of UTC it is asked for.
+/// The timestamp, and the offset of the time zone in seconds east of UTC.
 fn local(arguments: &[Value<'_>]) -> Result<(Timestamp, i64), EvalError> {
     match arguments {
         [Value::Timestamp(time)] => Ok((*time, 0)),
@@ -62,8 +62,8 @@ fn local(arguments: &[Value<'_>]) -> Result<(Timestamp, i64), EvalError> {
     }
 }
 
-/// A zone by its name, or as `+05:30` or `-08:00`. `Local` is none: decisions
-/// do not depend on the machine that they are made on.
+/// The offset of a zone given by its name, or as `+05:30` or `-08:00`. `Local` is not supported, so
+/// that no decision depends on the machine.
 fn offset(zone: &str, time: Timestamp) -> Result<i64, EvalError> {
     if matches!(zone, "" | "UTC") {
         return Ok(0);
@@ -76,7 +76,7 @@ fn offset(zone: &str, time: Timestamp) -> Result<i64, EvalError> {
     Ok((hours * 60 + minutes) * 60)
 }
 
-/// As `strconv.Atoi`, within what no clock needs.
+/// Parses like `strconv.Atoi`, but only 32 bits.
 fn number(text: &str) -> Result<i64, EvalError> {
     let number: Result<i32, _> = text.parse();
     number.map(i64::from).map_err(|error| {
@@ -93,8 +93,8 @@ fn part<'a>(arguments: &[Value<'a>], part: impl FnOnce(crate::value::Civil) -> i
     Ok(Value::Int(part(time.civil(offset))))
 }
 
-/// A part of a point in time, or a length of time in whole units of so many
-/// nanoseconds: Go takes those of a double, which may round up.
+/// A part of a timestamp, or a duration in whole units of `unit` nanoseconds. As in Go, it is
+/// computed as a double, which may round up.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! URLs (apiserver `pkg/cel/library/urls.go`).
+//! Functions of URLs (apiserver `pkg/cel/library/urls.go`).
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) fn functions() -> Vec<Overload> {
     ]
 }
 
-/// Counts that `text` is read as a URL, which needs room on the way.
+/// Charges for parsing `text` as a URL, and checks that there is memory for it.
 pub(crate) fn read(own: &mut Evaluation<'_, '_>, text: &str) -> Result<(), EvalError> {
     own.work(text.len())?;
     own.has_room(text.len().saturating_mul(UrlValue::MAX_READING_BYTES_PER_BYTE))

@@ -1,4 +1,4 @@
-//! Escapes: characters after a backslash.
+//! Parses escapes.
 
 use super::class::LAST;
 use super::parser::{PatternFlags, PatternParser, StackEntry, skip, until};
@@ -6,7 +6,7 @@ use super::tree::{Look, PatternNode, PatternTree, Repeat};
 use super::{Code, CompileFault, class};
 
 impl<'p> PatternParser<'p, '_> {
-    /// Reads what begins with a backslash, outside brackets; gives what is left.
+    /// Parses an escape outside brackets. Returns the rest of the pattern.
     pub(crate) fn escaped(&mut self, rest: &'p str) -> Result<&'p str, CompileFault> {
         let after = skip(rest, 2);
         match rest.as_bytes().get(1) {
@@ -14,7 +14,7 @@ impl<'p> PatternParser<'p, '_> {
             Some(b'z') => return self.look(Look::TextEnd, after),
             Some(b'b') => return self.look(Look::WordBoundary, after),
             Some(b'B') => return self.look(Look::NoWordBoundary, after),
-            // Any byte: Go takes none of a character's.
+            // A single byte, which Go does not support.
             Some(b'C') => return Err(Code::Escape.of(until(rest, after))),
             Some(b'Q') => return self.quoted(after),
             _ => {}
@@ -28,7 +28,7 @@ impl<'p> PatternParser<'p, '_> {
         Ok(after)
     }
 
-    /// `\Q…\E`: everything up to the end stands for itself.
+    /// Parses `\Q…\E`, between which every character is literal.
     fn quoted(&mut self, text: &'p str) -> Result<&'p str, CompileFault> {
         let (quoted, after) = text.split_once("\\E").unwrap_or((text, ""));
         for character in quoted.chars() {
@@ -39,8 +39,8 @@ impl<'p> PatternParser<'p, '_> {
     }
 }
 
-/// The character that an escape stands for, which may be the number of a
-/// surrogate, and what is left.
+/// The code of the character that an escape stands for, which may be a surrogate, and the rest of
+/// the pattern.
 pub(crate) fn character(rest: &str) -> Result<(u32, &str), CompileFault> {
     let mut characters = rest.chars();
     characters.next();
@@ -71,7 +71,7 @@ const fn is_octal(character: char) -> bool {
     matches!(character, '0'..='7')
 }
 
-/// Up to three octal digits, the first of which is `first`.
+/// Parses up to three octal digits, of which `first` is the first.
 fn octal(first: char, after: &str) -> (u32, &str) {
     let more = after.bytes().take(2).take_while(u8::is_ascii_digit);
     let more = more.take_while(|digit| *digit < b'8').count();
@@ -80,7 +80,7 @@ fn octal(first: char, after: &str) -> (u32, &str) {
     (code, skip(after, more))
 }
 
-/// `\x41` or `\x{41}`; `after` is what follows the x.
+/// Parses `\x41` or `\x{41}`; `after` is the rest after the `x`.
 fn hexadecimal<'p>(rest: &'p str, after: &'p str) -> Result<(u32, &'p str), CompileFault> {
     let mut characters = after.chars();
     let refused = |left: &str| Code::Escape.of(until(rest, left));
@@ -111,10 +111,10 @@ fn hexadecimal<'p>(rest: &'p str, after: &'p str) -> Result<(u32, &'p str), Comp
     Err(refused(""))
 }
 
-// Groups that begin with `(?`: named groups, flags, non-capturing groups.
+// Parses groups that begin with `(?`: named groups, flags, non-capturing groups.
 
 impl<'p> PatternParser<'p, '_> {
-    /// Reads what begins with `(?`; gives what is left.
+    /// Parses the beginning of a group, `(?…`. Returns the rest of the pattern.
     pub(crate) fn group(&mut self, rest: &'p str) -> Result<&'p str, CompileFault> {
         let python = rest.starts_with("(?P<") && rest.len() > 4;
         let perl = rest.starts_with("(?<") && rest.len() > 3;
@@ -124,7 +124,7 @@ impl<'p> PatternParser<'p, '_> {
         self.flagged(rest)
     }
 
-    /// `(?P<name>` or `(?<name>`, whose name begins at `start`.
+    /// Parses `(?P<name>` or `(?<name>`, whose name begins at `start`.
     fn named(&mut self, rest: &'p str, start: usize) -> Result<&'p str, CompileFault> {
         let Some(end) = rest.find('>') else {
             return Err(Code::NamedCapture.of(rest));
@@ -140,11 +140,11 @@ impl<'p> PatternParser<'p, '_> {
         Ok(after)
     }
 
-    /// `(?i)`, `(?i-s:` and the like.
+    /// Parses `(?i)`, `(?i-s:` and the like.
     fn flagged(&mut self, rest: &'p str) -> Result<&'p str, CompileFault> {
         let mut flags = self.flags;
         let mut off = false;
-        // Whether a flag has come since the start or the minus.
+        // Whether there was a flag since the start or the minus.
         let mut any = false;
         let mut characters = skip(rest, 2).chars();
         while let Some(character) = characters.next() {
@@ -177,22 +177,22 @@ const fn flag(flags: &mut PatternFlags, named: char) -> &mut bool {
     }
 }
 
-// Characters, and how those that stand side by side become one literal.
+// Pushes characters, and joins adjacent ones into one literal.
 
 impl PatternParser<'_, '_> {
     pub(crate) fn literal(&mut self, character: char) -> Result<(), CompileFault> {
         self.literal_code(u32::from(character))
     }
 
-    /// A character by its number, which may be that of a surrogate.
+    /// Pushes a character by its code, which may be a surrogate.
     pub(crate) fn literal_code(&mut self, code: u32) -> Result<(), CompileFault> {
         let smallest = || class::orbit(code).iter().copied().min();
         let code = if self.flags.fold { smallest() } else { None }.unwrap_or(code);
         self.push(PatternTree::new(PatternNode::Literal(vec![code], self.flags)))
     }
 
-    /// Puts a tree on the stack. A class of one character, or of the two cases
-    /// of one, becomes a literal.
+    /// Pushes a tree on the stack. A class of one character, or of the two cases of one, becomes a
+    /// literal.
     pub(crate) fn push(&mut self, mut tree: PatternTree) -> Result<(), CompileFault> {
         self.weigh(tree.weight())?;
         if let Some(literal) = self.as_literal(&tree) {
@@ -227,8 +227,8 @@ impl PatternParser<'_, '_> {
         }
     }
 
-    /// Joins the two literals on top of the stack, if they are such. What is
-    /// `next` then replaces the second; the result says whether it does.
+    /// If the two topmost trees are literals, joins them into one. `next` then replaces the second
+    /// one. Returns whether it did.
     pub(crate) fn merge_literals(&mut self, next: Option<(u32, PatternFlags)>) -> bool {
         let [.., StackEntry::Tree(below), StackEntry::Tree(top)] = self.stack.as_mut_slice() else {
             return false;
@@ -256,7 +256,7 @@ impl PatternParser<'_, '_> {
     }
 }
 
-// What repeats the tree before it: `*`, `+`, `?`, `{2,3}`.
+// Parses repetitions: `*`, `+`, `?`, `{2,3}`.
 
 impl<'p> PatternParser<'p, '_> {
     pub(crate) fn counted(
@@ -282,7 +282,7 @@ impl<'p> PatternParser<'p, '_> {
         self.repeat(repeat, rest, after, repeated)
     }
 
-    /// Repeats what is on top of the stack.
+    /// Repeats the topmost tree of the stack.
     pub(crate) fn repeat(
         &mut self,
         repeat: Repeat,
@@ -314,8 +314,9 @@ impl<'p> PatternParser<'p, '_> {
     }
 }
 
-/// The bounds of a count (`2}`, `2,}`, `2,3}`), and what follows; none if it is
-/// no count, but text. A bound that is not there is too large a number.
+/// Parses the bounds of a count (`2}`, `2,}`, `2,3}`), and returns them with the rest. The outer
+/// `None` means that this is not a count but literal text; a bound of `None`, that the number is
+/// too large; and `Some(None)`, that there is no upper bound.
 #[expect(
     clippy::type_complexity,
     reason = "two bounds, the second of which may be open"
@@ -333,7 +334,7 @@ pub(crate) fn count(text: &str) -> Option<((Option<u32>, Option<Option<u32>>), &
     Some(((min, max.map(Some)), rest.strip_prefix('}')?))
 }
 
-/// A number without leading zeros; none inside if it is too large.
+/// Parses a number without leading zeros, which is `None` if it is too large.
 fn integer(text: &str) -> Option<(Option<u32>, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, rest) = text.split_at_checked(digits)?;

@@ -1,4 +1,4 @@
-//! Sets of characters: brackets, `\d` and its like, `\pL`, `[:alpha:]`.
+//! Classes of characters: brackets, `\d` and the like, `\pL`, `[:alpha:]`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -14,7 +14,7 @@ const SPACE: &[(u32, u32)] = &[(0x9, 0xA), (0xC, 0xD), (0x20, 0x20)];
 const WORD: &[(u32, u32)] = &[(0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A)];
 
 impl<'p> PatternParser<'p, '_> {
-    /// Reads a class in brackets; gives what is left.
+    /// Parses a class in brackets. Returns the rest of the pattern.
     pub(crate) fn class(&mut self, rest: &'p str) -> Result<&'p str, CompileFault> {
         let mut after = skip(rest, 1);
         let negated = after.starts_with('^');
@@ -39,8 +39,7 @@ impl<'p> PatternParser<'p, '_> {
         Ok(skip(after, 1))
     }
 
-    /// Reads a class, a character or a range inside brackets, which begin with
-    /// `whole`.
+    /// Parses a class, a character or a range within brackets; `whole` begins with the bracket.
     fn item(&mut self, whole: &'p str, rest: &'p str, ranges: &mut Ranges) -> Result<&'p str, CompileFault> {
         if let Some((named, after)) = self.named_class(rest)? {
             ranges.add_all(named.as_slice());
@@ -69,7 +68,7 @@ impl<'p> PatternParser<'p, '_> {
         Ok(after)
     }
 
-    /// `[:alpha:]`, if it is one.
+    /// Parses `[:alpha:]` and the like, if it is one.
     fn named_class(&self, rest: &'p str) -> Result<Option<(Ranges, &'p str)>, CompileFault> {
         let position = self.pattern.len() - rest.len();
         let Some(inner) = rest.strip_prefix("[:").filter(|_| position + 2 <= self.last_name) else {
@@ -85,7 +84,7 @@ impl<'p> PatternParser<'p, '_> {
         Ok(Some((self.folded(ranges, negated), after)))
     }
 
-    /// `\d`, `\pL` and the like, if it is one.
+    /// Parses `\d`, `\pL` and the like, if it is one.
     pub(crate) fn escaped_class(&self, rest: &'p str) -> Result<Option<(Ranges, &'p str)>, CompileFault> {
         let Some(&[b'\\', letter]) = rest.as_bytes().first_chunk() else {
             return Ok(None);
@@ -114,7 +113,7 @@ impl<'p> PatternParser<'p, '_> {
         if negated { all.negated() } else { all }
     }
 
-    /// `\pL`, `\p{Greek}`, `\P{^Lu}`.
+    /// Parses `\pL`, `\p{Greek}`, `\P{^Lu}` and the like.
     fn unicode_class(&self, rest: &'p str) -> Result<(Ranges, &'p str), CompileFault> {
         let mut negated = rest.starts_with("\\P");
         let inner = skip(rest, 2);
@@ -136,7 +135,8 @@ impl<'p> PatternParser<'p, '_> {
     }
 }
 
-/// One character inside the brackets that begin with `whole`, and what is left.
+/// Parses a character within brackets. Returns its code and the rest; `whole` begins with the
+/// bracket.
 fn class_character<'p>(whole: &str, rest: &'p str) -> Result<(u32, &'p str), CompileFault> {
     match rest.chars().next() {
         None => Err(Code::MissingBracket.of(whole)),
@@ -145,7 +145,7 @@ fn class_character<'p>(whole: &str, rest: &'p str) -> Result<(u32, &'p str), Com
     }
 }
 
-/// The classes of POSIX, which are of ASCII.
+/// The POSIX classes, which contain only ASCII.
 const fn posix(name: &str) -> Option<&'static [(u32, u32)]> {
     let ranges: &[(u32, u32)] = match name.as_bytes() {
         b"alnum" => &[(0x30, 0x39), (0x41, 0x5A), (0x61, 0x7A)],
@@ -172,20 +172,18 @@ const fn posix(name: &str) -> Option<&'static [(u32, u32)]> {
 /// The last character.
 pub(crate) const LAST: u32 = 0x10_FFFF;
 
-/// Ranges of characters, both ends included. Surrogates may be among them,
-/// which no text has.
+/// Ranges of characters, both ends included. They may contain surrogates, which no string does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Ranges(Vec<(u32, u32)>);
 
 // === impl Ranges ===
 
 impl Ranges {
-    /// These ranges.
     pub(crate) fn new(ranges: impl IntoIterator<Item = (u32, u32)>) -> Self {
         Self(ranges.into_iter().collect())
     }
 
-    /// How many ranges there are.
+    /// The number of ranges.
     pub(crate) const fn len(&self) -> usize {
         self.0.len()
     }
@@ -211,7 +209,7 @@ impl Ranges {
         }
     }
 
-    /// Adds a range and what case folding holds for the same as one of it.
+    /// Adds a range, and the characters that are equal to one in it under case folding.
     pub(crate) fn add_folded(&mut self, low: u32, high: u32) {
         self.add(low, high);
         for (character, orbit) in orbits_within(low, high) {
@@ -223,7 +221,7 @@ impl Ranges {
         }
     }
 
-    /// In order, without overlaps.
+    /// Sorts the ranges, and merges overlapping ones.
     pub(crate) fn tidy(mut self) -> Self {
         self.0.sort_unstable();
         let mut tidy = Self::default();
@@ -231,7 +229,7 @@ impl Ranges {
         tidy
     }
 
-    /// Every other character; of a tidy set.
+    /// The complement of a tidy set.
     pub(crate) fn negated(&self) -> Self {
         let mut negated = Self::default();
         let mut next = 0;
@@ -253,7 +251,7 @@ impl Ranges {
             .any(|(low, high)| (*low..=*high).contains(&character))
     }
 
-    /// The ranges as characters that text can have: without surrogates.
+    /// The ranges without surrogates.
     pub(crate) fn characters(&self) -> impl Iterator<Item = (char, char)> + '_ {
         let halves = |&(low, high): &(u32, u32)| {
             let below = (low, high.min(0xD7FF));
@@ -265,7 +263,7 @@ impl Ranges {
     }
 }
 
-// The Unicode tables of Go's regular expressions, out of `unicode.txt`.
+// The Unicode tables of Go's regular expressions, from `unicode.txt`.
 
 static TABLES: LazyLock<Tables> = LazyLock::new(|| Tables::read(include_str!("unicode.txt")));
 
@@ -273,21 +271,20 @@ static TABLES: LazyLock<Tables> = LazyLock::new(|| Tables::read(include_str!("un
 struct Tables {
     classes: HashMap<&'static str, Class>,
     aliases: HashMap<&'static str, &'static str>,
-    /// Each character that folds, in order, with where its orbit is.
+    /// The characters that have other cases, sorted, each with the index of its orbit.
     folding: Vec<(u32, usize)>,
     orbits: Vec<Vec<u32>>,
 }
 
-/// The characters that a name in `\p{…}` stands for.
+/// The characters of a class in `\p{…}`.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Class {
     pub(crate) ranges: Ranges,
-    /// What case folding adds, if it adds anything.
+    /// The characters that case folding adds, if any.
     pub(crate) fold: Option<Ranges>,
 }
 
-/// The class of this name, as Go looks it up: letters of any case, without
-/// spaces, hyphens and underscores.
+/// The class of this name. Like Go, ignores case, spaces, hyphens and underscores.
 pub(crate) fn class(name: &str) -> Option<Class> {
     let name = canonical(name);
     let tables = &*TABLES;
@@ -317,15 +314,15 @@ pub(crate) fn class(name: &str) -> Option<Class> {
     }
 }
 
-/// The characters that case folding holds for the same as this one, itself
-/// among them; empty if there is no other.
+/// The characters that are equal to this one under case folding, including itself; empty if there
+/// are no others.
 pub(crate) fn orbit(character: u32) -> &'static [u32] {
     orbits_within(character, character)
         .next()
         .map_or(&[], |(_, orbit)| orbit)
 }
 
-/// The characters from `low` to `high` that fold, each with its orbit.
+/// The characters from `low` to `high` that have other cases, each with its orbit.
 pub(crate) fn orbits_within(low: u32, high: u32) -> impl Iterator<Item = (u32, &'static [u32])> {
     let tables = &*TABLES;
     let start = tables.folding.partition_point(|(character, _)| *character < low);
@@ -350,7 +347,7 @@ fn canonical(name: &str) -> String {
 // === impl Tables ===
 
 impl Tables {
-    /// Reads the lines of `unicode.txt`; its head says what they are.
+    /// Parses the lines of `unicode.txt`, whose first lines explain the format.
     fn read(text: &'static str) -> Self {
         let mut tables = Self::default();
         for line in text.lines() {

@@ -1,7 +1,7 @@
-//! Whether there is a text that some patterns match and others do not, and the shortest one.
+//! Finds the shortest string in which some patterns match and others do not.
 //!
-//! The automata of all patterns go through the same bytes together; each combination of their states
-//! is visited once.
+//! The automata of all patterns read the same bytes in parallel, and each combination of their
+//! states is visited once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{LazyLock, Mutex, PoisonError};
@@ -13,24 +13,24 @@ use regex_automata::{Anchored, Input, MatchKind};
 
 use super::{StoppedError, on_deep_stack, parser, tree};
 
-/// The most steps that the automata take together.
+/// The most steps of all automata together.
 const MAX_STEPS: usize = 1 << 20;
 
-/// The most patterns that are asked about at once, and the most bytes that they have together.
+/// The most patterns of a search, and the most bytes that they have together.
 const MAX_PATTERNS: usize = 16;
 const MAX_PATTERN_BYTES: usize = 4 << 10;
 
-/// How large the automaton of one pattern may be.
+/// The most bytes of the automaton of a pattern.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The most answers that are kept for the next question, and the most bytes that such a question has.
+/// The most results that are kept, and the most bytes of the patterns and the string of a kept one.
 const MAX_KEPT_ANSWERS: usize = 4_096;
 const MAX_KEPT_BYTES: usize = 1 << 10;
 
-/// Every text, and nothing that is none.
+/// Matches every string, and nothing that is not UTF-8.
 const ANY_TEXT: &str = r"\A(?s:.*)\z";
 
-/// Bytes in the order in which they are tried: what names are made of comes first.
+/// The bytes that are tried first: those of which names consist.
 const PREFERRED: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789-./:_ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 type PatternList = Vec<(Box<str>, bool)>;
@@ -38,29 +38,29 @@ type KnownTexts = HashMap<PatternList, Result<Option<String>, StoppedError>>;
 
 static KEPT: LazyLock<Mutex<KnownTexts>> = LazyLock::new(Mutex::default);
 
-/// A pattern on its way through a text.
+/// The state of a pattern's automaton.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum AutomatonState {
     Open(LazyStateID),
-    /// Something matched, whatever comes.
+    /// The pattern matches, whatever follows.
     Matched,
-    /// Nothing can match any more.
+    /// The pattern cannot match any more.
     Dead,
 }
 
-/// The automaton of a pattern, and whether it is to match.
+/// The automaton of a pattern, and whether the pattern is to match.
 struct PatternQuestion {
     dfa: DFA,
     cache: Cache,
     matches: bool,
 }
 
-/// A text in which each of `patterns` matches something or, where it says `false`, does not: the
-/// shortest one; `None` where there is none.
+/// The shortest string in which each of `patterns` matches if its flag is `true`, and does not
+/// match otherwise; `None` if there is none.
 ///
 /// # Errors
 ///
-/// It would take too long to tell, or a pattern is none.
+/// A pattern is invalid, or the search exceeds a limit.
 pub fn common_text(patterns: &[(&str, bool)]) -> Result<Option<String>, StoppedError> {
     let bytes: usize = patterns.iter().map(|(pattern, _)| pattern.len()).sum();
     if patterns.len() > MAX_PATTERNS || bytes > MAX_PATTERN_BYTES {
@@ -102,7 +102,8 @@ fn search(questions: &PatternList) -> Result<Option<String>, StoppedError> {
     let start: Option<Vec<AutomatonState>> = automata.iter_mut().map(PatternQuestion::start).collect();
     let start = start.ok_or(StoppedError)?;
     let mut seen = HashSet::from([start.clone()]);
-    // Each with the one before it and the byte between them.
+    // For each visited combination of states, the index of the one before it and the byte between
+    // them.
     let mut visited: Vec<(usize, u8)> = vec![(0, 0)];
     let mut open = VecDeque::from([(0, start)]);
     let mut steps: usize = 0;
@@ -141,7 +142,7 @@ fn search(questions: &PatternList) -> Result<Option<String>, StoppedError> {
     Ok(None)
 }
 
-/// One byte of each sort that no automaton tells apart.
+/// One byte of each class of bytes that no automaton distinguishes.
 fn alphabet(automata: &[PatternQuestion]) -> Vec<u8> {
     let mut sorts = HashSet::new();
     let sort = |byte: u8| -> Vec<u8> {
@@ -152,7 +153,7 @@ fn alphabet(automata: &[PatternQuestion]) -> Vec<u8> {
     bytes.filter(|byte| sorts.insert(sort(*byte))).collect()
 }
 
-/// The bytes on the way to `at`, which are a text: the first automaton saw to it.
+/// The bytes on the path to `at`. They are valid UTF-8, because [`ANY_TEXT`] matches them.
 fn text(visited: &[(usize, u8)], mut at: usize) -> String {
     let mut bytes = Vec::new();
     while at > 0 {
@@ -181,7 +182,8 @@ impl PatternQuestion {
                 .build_from_hir(&tree::anywhere(tree::of(&parsed)))
                 .map_err(|_| StoppedError)
         })?;
-        // States that were met keep their names: where there is no room for more, it ends.
+        // The cache is never cleared, so that the ids of states remain valid. When it is full, the
+        // search ends.
         let config = DFA::config()
             .match_kind(MatchKind::LeftmostFirst)
             .cache_capacity(MAX_BYTES)
@@ -209,7 +211,7 @@ impl PatternQuestion {
         }
     }
 
-    /// Whether it has matched where the text ends here.
+    /// Whether the pattern matches if the string ends here.
     fn ends(&mut self, progress: AutomatonState) -> Result<bool, StoppedError> {
         match progress {
             AutomatonState::Open(state) => {
@@ -250,7 +252,7 @@ mod tests {
                 Some("c"),
             ),
             (&[(r"\A(?s:.*)\z", false)], None),
-            // Of one character, of which there are more than of one byte.
+            // There are more characters than bytes.
             (&[(r"\A[^\x00-\x7f]\z", true)], Some("\u{80}")),
             (&[(r"(?i)\APROD\z", true), ("[A-Z]", false)], Some("prod")),
         ] {

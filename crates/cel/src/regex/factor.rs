@@ -1,16 +1,16 @@
-//! Alternatives: common prefixes are factored out, and adjacent single characters become
-//! a set, as in Go.
+//! Alternatives: common prefixes are factored out, and adjacent single characters become a class,
+//! as in Go.
 
 use super::CompileFault;
 use super::class::{LAST, Ranges};
 use super::parser::{PatternFlags, PatternParser, opened};
 use super::tree::{Excess, PatternNode, PatternTree};
 
-/// How deep beginnings may be nested. Each level makes the tree two higher, so
-/// that more than these are too high in any case.
+/// How deep prefixes may be nested. Each level adds two levels to the tree, so that more would
+/// exceed its height in any case.
 const MAX_DEPTH: u32 = 500;
 
-/// One tree of several alternatives.
+/// Joins alternatives into one tree.
 pub(crate) fn alternatives(
     mut parts: Vec<PatternTree>,
     parser: &mut PatternParser<'_, '_>,
@@ -39,7 +39,7 @@ pub(crate) fn alternatives(
     Ok(PatternTree::new(PatternNode::Alternate(parts)))
 }
 
-/// Alternatives that begin with the same text share it.
+/// Factors out the common literal prefixes of adjacent alternatives.
 fn by_text(
     parts: Vec<PatternTree>,
     parser: &mut PatternParser<'_, '_>,
@@ -101,7 +101,7 @@ fn common(left: &[u32], right: &[u32]) -> usize {
         .count()
 }
 
-/// The text that a tree begins with, and whether it folds.
+/// The literal that a tree begins with, and whether it is case-insensitive.
 fn leading_text(tree: &PatternTree) -> (&[u32], bool) {
     let first = match &tree.node {
         PatternNode::Concat(parts) => parts.first().map(|part| &part.node),
@@ -113,7 +113,7 @@ fn leading_text(tree: &PatternTree) -> (&[u32], bool) {
     }
 }
 
-/// A tree without the first characters of the text that it begins with.
+/// The tree without the first characters of the literal that it begins with.
 fn without_text(tree: PatternTree, length: usize) -> PatternTree {
     match tree.node {
         PatternNode::Concat(parts) => {
@@ -144,7 +144,7 @@ fn sequence(mut parts: Vec<PatternTree>) -> PatternTree {
     }
 }
 
-/// Alternatives that begin with the same set of characters share it.
+/// Factors out the class that adjacent alternatives begin with.
 fn by_first(
     parts: Vec<PatternTree>,
     parser: &mut PatternParser<'_, '_>,
@@ -195,8 +195,8 @@ fn leading_tree(tree: &PatternTree) -> Option<&PatternTree> {
     (!matches!(first.node, PatternNode::Empty)).then_some(first)
 }
 
-/// Whether it is a set of characters, or so many of one: what may be shared
-/// without changing which alternative is preferred.
+/// Whether the tree is a class, or a fixed number of one: such a prefix can be factored out without
+/// changing which alternative is preferred.
 fn is_simple(tree: &PatternTree) -> bool {
     match &tree.node {
         PatternNode::Repeat(repeat, inner) => {
@@ -206,7 +206,7 @@ fn is_simple(tree: &PatternTree) -> bool {
     }
 }
 
-/// Whether two trees, one of which [`is_simple`], are the same.
+/// Whether two trees are equal, if one of them [`is_simple`].
 fn is_same(left: &PatternTree, right: &PatternTree) -> bool {
     match (&left.node, &right.node) {
         (PatternNode::Literal(left, flags), PatternNode::Literal(right, other)) => {
@@ -228,7 +228,7 @@ fn without_first(tree: PatternTree) -> PatternTree {
     }
 }
 
-/// Sets of characters side by side become one.
+/// Joins adjacent classes into one.
 fn sets(parts: Vec<PatternTree>) -> Vec<PatternTree> {
     let mut out = Vec::with_capacity(parts.len());
     let mut run = Vec::new();
@@ -263,7 +263,7 @@ fn united(mut run: Vec<PatternTree>) -> Option<PatternTree> {
     Some(all)
 }
 
-/// Adds the characters of `other`, which ranks no higher.
+/// Adds the characters of `other`, whose rank is not higher.
 pub(crate) fn merge(into: &mut PatternTree, other: &PatternTree) {
     match (&mut into.node, &other.node) {
         (PatternNode::AnyOfLine, _) if has_line_feed(&other.node) => into.node = PatternNode::Any,
@@ -303,7 +303,7 @@ fn add_literal(ranges: &mut Ranges, text: &[u32], flags: PatternFlags) {
     }
 }
 
-/// Puts the ranges of a set in order, once no more are added to it.
+/// Sorts the ranges of a class, once it is complete.
 pub(crate) fn clean(tree: &mut PatternTree) {
     let PatternNode::Class(ranges) = &mut tree.node else {
         return;
@@ -317,7 +317,7 @@ pub(crate) fn clean(tree: &mut PatternTree) {
     };
 }
 
-/// Of alternatives side by side that are empty, one.
+/// Leaves one of several adjacent empty alternatives.
 fn without_repeated_empty(parts: Vec<PatternTree>) -> Vec<PatternTree> {
     let mut out: Vec<PatternTree> = Vec::with_capacity(parts.len());
     for part in parts {

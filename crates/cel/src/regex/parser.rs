@@ -14,26 +14,26 @@ use super::class::Ranges;
 use super::tree::{Excess, Look, PatternNode, PatternTree, Repeat};
 use super::{Code, CompileFault, atom, factor};
 
-/// How many ranges of characters a pattern may hold: 1,600 times `\pL`. The
-/// automaton of more would be refused anyway.
+/// The most ranges of characters in a pattern: 1,600 times `\pL`. With more, the automaton would be
+/// too large in any case.
 const MAX_WEIGHT: usize = 1 << 20;
 
-/// How much work is done between two questions to the caller.
+/// The steps between two calls of the meter.
 const STRIDE: usize = 1 << 12;
 
-/// Whether to go on after so many more steps.
+/// Called with the number of steps of a piece of work. Returns whether to continue.
 pub type Meter<'m> = &'m mut dyn FnMut(usize) -> bool;
 
-/// What `(?ims-U)` sets.
+/// The flags that `(?ims-U)` sets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PatternFlags {
-    /// `i`: characters of either case.
+    /// `i`: ignores case.
     pub(crate) fold: bool,
-    /// `m`: `^` and `$` at each line.
+    /// `m`: `^` and `$` match at each line.
     pub(crate) lines: bool,
-    /// `s`: `.` is a line feed too.
+    /// `s`: `.` matches a line feed too.
     pub(crate) dot_all: bool,
-    /// `U`: repetitions take as little as they can, unless a `?` follows.
+    /// `U`: repetitions match as little as possible, unless a `?` follows.
     pub(crate) lazy: bool,
 }
 
@@ -41,17 +41,17 @@ pub(crate) struct PatternParser<'p, 'm> {
     pub(crate) pattern: &'p str,
     pub(crate) flags: PatternFlags,
     pub(crate) stack: Vec<StackEntry>,
-    /// Where the last `:]` begins: no class is named behind it.
+    /// The position of the last `:]`, after which there is no named class.
     pub(crate) last_name: usize,
     weight: usize,
     steps: usize,
     meter: Meter<'m>,
 }
 
-/// What the parser has put aside.
+/// An entry of the parser's stack.
 pub(crate) enum StackEntry {
     Tree(PatternTree),
-    /// `(`, and the flags to return to.
+    /// `(`, and the flags to restore at its end.
     Group {
         flags: PatternFlags,
         captures: bool,
@@ -60,11 +60,11 @@ pub(crate) enum StackEntry {
     Bar,
 }
 
-/// The tree of `pattern`.
+/// Parses `pattern`.
 ///
 /// # Errors
 ///
-/// What Go refuses it for, or the meter's word to stop.
+/// Go's error, or [`CompileFault::Stopped`] by the meter.
 pub(crate) fn parse(pattern: &str, meter: Meter<'_>) -> Result<PatternTree, CompileFault> {
     let mut parser = PatternParser {
         pattern,
@@ -83,7 +83,7 @@ pub(crate) fn parse(pattern: &str, meter: Meter<'_>) -> Result<PatternTree, Comp
 impl<'p> PatternParser<'p, '_> {
     fn run(&mut self) -> Result<PatternTree, CompileFault> {
         let mut rest = self.pattern;
-        // The last repetition, if nothing has come since.
+        // The rest of the pattern from the last repetition on, if nothing came after it.
         let mut repeated = None;
         while let Some(next) = rest.chars().next() {
             self.work(1)?;
@@ -102,8 +102,8 @@ impl<'p> PatternParser<'p, '_> {
         }
     }
 
-    /// Reads what begins with `next`: gives what is left, and the repetition if
-    /// it was one.
+    /// Parses the next item, which begins with `next`. Returns the rest of the pattern, and the
+    /// position of the item if it was a repetition.
     fn step(
         &mut self,
         next: char,
@@ -201,7 +201,7 @@ impl<'p> PatternParser<'p, '_> {
         }
     }
 
-    /// Makes one tree of those above the last group or bar: one after another.
+    /// Joins the trees above the last group or bar into a sequence.
     fn concat(&mut self) -> Result<(), CompileFault> {
         self.merge_literals(None);
         let parts = self.above();
@@ -216,7 +216,7 @@ impl<'p> PatternParser<'p, '_> {
         self.push(tree)
     }
 
-    /// The same of alternatives.
+    /// Joins the trees above the last group into alternatives.
     fn alternate(&mut self) -> Result<(), CompileFault> {
         let mut parts = self.above();
         if let Some(last) = parts.last_mut() {
@@ -230,7 +230,7 @@ impl<'p> PatternParser<'p, '_> {
         self.push(tree)
     }
 
-    /// Takes the trees above the last group or bar.
+    /// Pops the trees above the last group or bar.
     fn above(&mut self) -> Vec<PatternTree> {
         let mut trees = Vec::new();
         while let Some(StackEntry::Tree(tree)) =
@@ -242,8 +242,8 @@ impl<'p> PatternParser<'p, '_> {
         trees
     }
 
-    /// Moves a bar above the tree that it stands below, so that alternatives
-    /// stand side by side; two sets of characters become one.
+    /// Moves a bar above the tree below it, so that alternatives are adjacent. Two classes become
+    /// one. Returns whether there was a bar.
     fn swap_bar(&mut self) -> bool {
         match self.stack.as_mut_slice() {
             [
@@ -281,7 +281,7 @@ impl<'p> PatternParser<'p, '_> {
         }
     }
 
-    /// Counts what a tree holds.
+    /// Charges the ranges of a tree.
     pub(crate) fn weigh(&mut self, weight: usize) -> Result<(), CompileFault> {
         self.weight = self.weight.saturating_add(weight);
         if self.weight > MAX_WEIGHT {
@@ -290,7 +290,7 @@ impl<'p> PatternParser<'p, '_> {
         self.work(weight)
     }
 
-    /// Counts work, and asks now and then whether to go on.
+    /// Charges `steps` and calls the meter now and then.
     pub(crate) fn work(&mut self, steps: usize) -> Result<(), CompileFault> {
         self.steps += steps;
         if self.steps < STRIDE {
@@ -309,7 +309,7 @@ impl<'p> PatternParser<'p, '_> {
     }
 }
 
-/// One tree of `parts`, into which parts of the same kind are opened.
+/// Joins `parts` into one tree, in which parts of the same kind are flattened by `open`.
 pub(crate) fn join(
     mut parts: Vec<PatternTree>,
     kind: impl FnOnce(Vec<PatternTree>) -> PatternNode,
@@ -323,7 +323,7 @@ pub(crate) fn join(
     PatternTree::new(kind(opened(parts, open)))
 }
 
-/// The parts, those that `open` opens replaced by what is in them.
+/// The parts, of which those that `open` accepts are replaced by their own parts.
 pub(crate) fn opened(
     parts: Vec<PatternTree>,
     open: impl Fn(PatternNode) -> Result<Vec<PatternTree>, PatternNode>,
@@ -338,12 +338,12 @@ pub(crate) fn opened(
     all
 }
 
-/// What `from` has before `rest`, which is its end.
+/// The beginning of `from` up to `rest`, which is its end.
 pub(crate) fn until<'p>(from: &'p str, rest: &str) -> &'p str {
     from.get(..from.len().saturating_sub(rest.len())).unwrap_or(from)
 }
 
-/// `text` without its first `bytes`.
+/// `text` without its first `bytes` bytes.
 pub(crate) fn skip(text: &str, bytes: usize) -> &str {
     text.get(bytes..).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! Searching text with a lazy DFA, a piece at a time.
+//! Searches strings with a lazy DFA, piece by piece.
 //!
-//! The search goes byte by byte, in pieces; the meter is asked after each piece, so that
-//! a large pattern on a large text can be stopped. A byte costs one step of the DFA, or,
-//! if a state has to be built first, as many steps as the NFA has states; the pieces are
-//! sized for that.
+//! The search reads the string byte by byte, and calls the meter for each piece, so that a search
+//! with a large pattern and a long string can be stopped. A byte costs one step of the DFA or, if a
+//! state has to be built first, as many steps as the NFA has states; the size of the pieces
+//! accounts for that.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,43 +19,43 @@ use regex_automata::{Anchored, Input, MatchKind};
 use super::parser::Meter;
 use super::{CompileFault, Keep, MAX_BYTES_OF_REQUEST, Regex};
 
-/// How many steps, counted at worst, are made between two questions.
+/// The most steps between two calls of the meter.
 const STRIDE: usize = 1 << 18;
 
-/// How many bytes the states that a search has met may take, unless the pattern
-/// needs more for the least.
+/// The most bytes for the states that a search builds, unless the pattern needs more for a few
+/// states.
 const MAX_CACHE_BYTES: usize = 256 << 10;
 
-/// The meter said to stop.
+/// The search was given up: the meter returned `false`, or a limit was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoppedError;
 
-/// How many bytes of such states are kept of all patterns together, for the searches to come.
+/// The most bytes of states that are kept for later searches, for all patterns together.
 const MAX_KEPT_BYTES: usize = 64 << 20;
 
-/// How many are.
+/// The bytes of states that are kept.
 static KEPT_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// What searches in one direction.
+/// Searches in one direction.
 pub(crate) struct Automaton {
     dfa: DFA,
     states: usize,
     bytes: usize,
-    /// What searches have met, if it is kept: one for each thread.
+    /// The kept states, if they are kept: a cache for each thread.
     caches: Option<Pool<KeptStates, CreateCache>>,
 }
 
 type CreateCache =
     Box<dyn Fn() -> KeptStates + Send + Sync + std::panic::UnwindSafe + std::panic::RefUnwindSafe>;
 
-/// The states that searches have met, and for how many bytes they count.
+/// The states that searches built, and the bytes counted for them.
 #[derive(Default)]
 struct KeptStates {
     cache: Option<Cache>,
     bytes: usize,
 }
 
-/// What a step of the DFA came to.
+/// The result of a step of the DFA.
 enum DfaStep {
     Matched,
     Dead,
@@ -91,12 +91,12 @@ impl Automaton {
         self.states
     }
 
-    /// How much memory it takes, but for what searches keep.
+    /// The bytes of memory, without the kept states.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Calls `search` with a cache for the states that it meets.
+    /// Calls `search` with a cache for states.
     fn cached<T>(&self, search: impl FnOnce(&mut Cache) -> T) -> T {
         let Some(pool) = &self.caches else {
             return search(&mut self.dfa.create_cache());
@@ -107,8 +107,8 @@ impl Automaton {
         found
     }
 
-    /// Where the first match from `start` on ends; with `earliest`, where it is
-    /// known that there is one.
+    /// The end of the first match at or after `start`; if `earliest`, the position at which it is
+    /// known that there is a match.
     pub(crate) fn end(
         &self,
         text: &str,
@@ -153,8 +153,7 @@ impl Automaton {
         Ok(if state.is_match() { Some(position) } else { found })
     }
 
-    /// Where the longest match that ends at `end` begins, at `start` at the
-    /// earliest.
+    /// The begin of the longest match that ends at `end` and does not begin before `start`.
     pub(crate) fn start(
         &self,
         text: &str,
@@ -200,7 +199,7 @@ impl Automaton {
         Ok(if state.is_match() { Some(position) } else { found })
     }
 
-    /// How many bytes may be read between two questions.
+    /// The bytes that are read between two calls of the meter.
     fn piece(&self) -> usize {
         (STRIDE / self.states.max(1)).max(1)
     }
@@ -213,7 +212,7 @@ impl Automaton {
         }
     }
 
-    /// The next state. The DFA never gives up: it makes room for new states.
+    /// The next state. The DFA does not give up when its cache is full, but clears it.
     fn next(&self, cache: &mut Cache, state: LazyStateID, byte: u8) -> Result<LazyStateID, StoppedError> {
         self.dfa.next_state(cache, state, byte).map_err(|_| StoppedError)
     }
@@ -222,7 +221,8 @@ impl Automaton {
 // === impl KeptStates ===
 
 impl KeptStates {
-    /// Counts what is there after a search; nothing is kept where too much would be.
+    /// Updates the count of kept bytes after a search. If they exceed the limit, the states are
+    /// dropped.
     fn settle(&mut self) {
         let bytes = self.cache.as_ref().map_or(0, Cache::memory_usage);
         if bytes == self.bytes {
@@ -269,20 +269,20 @@ impl fmt::Debug for Automaton {
     }
 }
 
-// A cache of compiled patterns that come with requests.
+// A cache of compiled patterns from requests.
 //
-// It has two generations: an entry that is used moves from the old one to the new one,
-// and when the new one is full, the old one is dropped. It contains only small patterns
-// and no search states, so that it needs little memory.
+// It has two generations: an entry that is used moves from the old to the young one, and when the
+// young one is full, the old one is dropped. It contains only small patterns and no search states,
+// so that it needs little memory.
 
-/// How many patterns a generation holds.
+/// The most patterns of a generation.
 const PATTERNS: usize = 256;
 
-/// How long a pattern may be to be held.
+/// The longest pattern that is cached, in bytes.
 const LENGTH: usize = 1024;
 
-/// How many states it may have to be held: at most 64 MB are, in all, the second automata
-/// included.
+/// The most states of a pattern that is cached. All cached patterns take at most 64 MB, including
+/// the second automata.
 const STATES: usize = 1024;
 
 static CACHE: LazyLock<Mutex<Generations>> = LazyLock::new(Mutex::default);
@@ -293,11 +293,11 @@ struct Generations {
     old: HashMap<Box<str>, Arc<Regex>>,
 }
 
-/// The pattern, compiled now or before.
+/// Compiles the pattern, or returns it from the cache.
 ///
 /// # Errors
 ///
-/// As of [`Regex::new`].
+/// Those of [`Regex::new`].
 pub(crate) fn compiled(pattern: &str, meter: Meter<'_>) -> Result<Arc<Regex>, CompileFault> {
     let cached = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(found) = cached().find(pattern) {

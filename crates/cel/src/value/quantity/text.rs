@@ -1,20 +1,20 @@
-//! From text to an amount.
+//! Parses and writes quantities.
 
 use super::{Decimal, Quantity, SMALLEST};
 
-/// Digits that a small amount may have.
+/// The most digits of a small quantity.
 const SMALL_DIGITS: i32 = 18;
 
-/// Why a text is no amount, in upstream's words.
+/// Why a string is not a quantity, with upstream's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityFault {
-    /// Something stands behind the suffix, or nothing is there at all.
+    /// The string is empty, or what follows the number does not have the form of a suffix.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
     /// There is no digit.
     #[error("unable to parse numeric part of quantity")]
     Number,
-    /// The suffix is none that is known.
+    /// The suffix is unknown.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
@@ -25,18 +25,18 @@ enum Suffix {
     Binary(u32),
 }
 
-/// The parts of a written amount.
+/// The parts of a quantity.
 struct Parts<'t> {
     negative: bool,
-    /// Without leading zeros.
+    /// The integer part, without leading zeros.
     whole: &'t str,
     fraction: &'t str,
-    /// Whether there is a digit, be it a zero.
+    /// Whether there is a digit, even if it is a zero.
     has_digits: bool,
     suffix: Suffix,
 }
 
-/// The amount that `text` writes.
+/// Parses a quantity.
 pub(crate) fn quantity(text: &str) -> Result<Quantity, QuantityFault> {
     let parts = split(text)?;
     parts
@@ -45,7 +45,7 @@ pub(crate) fn quantity(text: &str) -> Result<Quantity, QuantityFault> {
         .ok_or(QuantityFault::Number)
 }
 
-/// Reads sign, digits and suffix.
+/// Splits a quantity into sign, digits and suffix.
 fn split(text: &str) -> Result<Parts<'_>, QuantityFault> {
     if text.is_empty() {
         return Err(QuantityFault::Format);
@@ -66,19 +66,19 @@ fn split(text: &str) -> Result<Parts<'_>, QuantityFault> {
         negative,
         whole: whole.trim_start_matches('0'),
         fraction,
-        // A sign alone is zero.
+        // A lone sign or point is zero.
         has_digits: !whole.is_empty() || !fraction.is_empty() || text.len() == 1 && rest.is_empty(),
         suffix: suffix(rest).ok_or(QuantityFault::Suffix)?,
     })
 }
 
-/// The bytes of ASCII at the start of `text` for which `fits` holds, and the rest.
+/// Splits `text` after the leading bytes for which `fits` holds, which are ASCII.
 fn leading(text: &str, fits: impl Fn(u8) -> bool) -> (&str, &str) {
     let length = text.bytes().take_while(|byte| fits(*byte)).count();
     text.split_at_checked(length).unwrap_or((text, ""))
 }
 
-/// Whether `text` has the form of a suffix, known or not.
+/// Whether `text` has the form of a suffix, whether known or not.
 fn is_suffix(text: &str) -> bool {
     let (_, rest) = leading(text, |byte| b"eEinumkKMGTP".contains(&byte));
     let rest = rest.strip_prefix(['-', '+']).unwrap_or(rest);
@@ -110,14 +110,14 @@ fn suffix(text: &str) -> Option<Suffix> {
     })
 }
 
-/// Upstream keeps the low half of an exponent that is too large.
+/// Upstream keeps the low 32 bits of an exponent that is too large.
 #[expect(clippy::cast_possible_truncation, reason = "as upstream")]
 const fn wrapped(exponent: i64) -> i32 {
     exponent as i32
 }
 
 impl Parts<'_> {
-    /// The amount, if it has few digits: what upstream keeps as an int64.
+    /// The quantity, if it has few digits: one that upstream stores as an int64.
     fn small(&self) -> Option<Quantity> {
         let whole = if self.whole.is_empty() { "0" } else { self.whole };
         let length = |text: &str| i32::try_from(text.len()).unwrap_or(i32::MAX);
@@ -147,7 +147,7 @@ impl Parts<'_> {
         })
     }
 
-    /// The amount, if there is a digit.
+    /// The quantity, if it has a digit.
     fn large(&self) -> Option<Quantity> {
         if !self.has_digits {
             return None;
@@ -170,10 +170,10 @@ impl Parts<'_> {
     }
 }
 
-// How Kubernetes writes an amount (`CanonicalizeBytes` of apimachinery
+// Writes quantities as Kubernetes does (`CanonicalizeBytes` of apimachinery
 // `pkg/api/resource/quantity.go`).
 
-/// What follows the number, as `Format` upstream.
+/// The kind of suffix, as upstream's `Format`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Notation {
     /// `k`, `M`
@@ -198,11 +198,11 @@ const DECIMAL: [(i64, &str); 10] = [
 ];
 const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
-/// Below this, amounts are written in decimal.
+/// Quantities below this are not written with binary suffixes.
 const SMALLEST_BINARY: i64 = 1024;
 
-/// `amount`, which was read from `text`, in as few digits as possible and with the sort of suffix
-/// that it has; `None` if Kubernetes has no suffix for it.
+/// Writes `amount`, which was parsed from `text`, with as few digits as possible and the same kind
+/// of suffix; `None` if Kubernetes has no suffix for it.
 pub(crate) fn written(amount: &Quantity, text: &str) -> Option<String> {
     let decimal = amount.decimal().shortest();
     if decimal.digits.is_empty() {
@@ -249,7 +249,7 @@ fn in_binary(mut whole: i64) -> String {
     format!("{whole}{suffix}")
 }
 
-/// The number and its power of ten, which is one of a thousand.
+/// The digits and the power of ten, which is a multiple of three.
 fn in_thousands(decimal: &Decimal) -> (String, i64) {
     let zeros = decimal.scale.rem_euclid(3);
     let mut number = decimal.written();
