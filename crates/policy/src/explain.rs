@@ -1,12 +1,11 @@
-//! Answers for people and programs: what decides a request, who may do something, what becomes
-//! of a manifest. The command line prints them and the console shows them, so both give the same
-//! answer to the same question.
+//! Reports for people and programs: what decides a request, who may do something, what a manifest
+//! becomes. The command line prints them and the console shows them, so both agree.
 //!
 //! ```text
 //! question --> the engine's own functions --> a report --> JSON (`serde::Serialize`) | words (`Lines`)
 //! ```
 //!
-//! Nothing here reads arguments or files, and nothing is called.
+//! Nothing here reads arguments or files, or makes calls.
 
 pub mod access;
 pub mod admission;
@@ -21,7 +20,7 @@ pub mod recorded;
 pub mod request;
 pub mod sentences;
 
-// All that decides.
+// The loaded policies.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -38,20 +37,20 @@ use portcullis_cel::Version;
 
 pub use crate::document::is_escaped;
 
-/// All that decides.
+/// Everything that decisions depend on.
 pub struct LoadedPolicies {
     pub policies: ClusterPolicySets,
-    /// Those of `authorization.webhooks`.
+    /// The authorizers of `authorization.webhooks`.
     pub authorizers: Vec<Authorizer>,
     pub admission: AdmissionPolicies,
-    /// That of the context of a kubeconfig.
+    /// The namespace in the context of the kubeconfig.
     pub namespace: Option<String>,
-    /// What the cluster serves that they were read from.
+    /// The kinds of the cluster that the policies were read from.
     pub kinds: CustomKinds,
 }
 
-/// That nothing is known of what RBAC allows in `cluster`, whose requests `set` decides: there is no
-/// binding, while each API server makes some by itself. `None` where there is one.
+/// A note that the RBAC objects of `cluster`, whose requests `set` decides, are missing. Assumed if
+/// there is no binding at all, because each API server creates some by default; otherwise `None`.
 #[must_use]
 pub fn unknown_rbac(set: &PolicySet, cluster: &str) -> Option<String> {
     let is_known = set.bindings().next().is_some();
@@ -61,12 +60,12 @@ pub fn unknown_rbac(set: &PolicySet, cluster: &str) -> Option<String> {
 }
 
 impl LoadedPolicies {
-    /// What `manifests` decide by, without a configuration beside them.
+    /// The policies of `manifests`, without a configuration.
     pub fn of_manifests(manifests: manifest::Manifests) -> Self {
         Self::of_manifests_for(manifests, Version::default())
     }
 
-    /// The same where expressions are compiled for `cel_version`.
+    /// Like [`of_manifests`](Self::of_manifests), with expressions compiled for `cel_version`.
     pub fn of_manifests_for(manifests: manifest::Manifests, cel_version: Version) -> Self {
         let settings = AdmissionSettings {
             cel_version,
@@ -81,15 +80,14 @@ impl LoadedPolicies {
         }
     }
 
-    /// The sets of all clusters, that of those without manifests of their own first.
+    /// The sets of all clusters. The first is for clusters without manifests of their own.
     pub fn sets(&self) -> impl Iterator<Item = (Option<&str>, &PolicySet)> {
         let clusters = self.policies.clusters.iter();
         let own = clusters.map(|(cluster, set)| (Some(cluster.as_str()), &**set));
         std::iter::once((None, &*self.policies.shared)).chain(own)
     }
 
-    /// Lets the ClusterRoles that an API server makes by itself count as it makes them, in each set
-    /// that does not have them.
+    /// Adds the default ClusterRoles of an API server to each set that does not have them.
     pub fn add_default_roles(&mut self) {
         let roles = manifest::default_roles();
         let sets = [&mut self.policies.shared].into_iter();
@@ -98,8 +96,8 @@ impl LoadedPolicies {
         }
     }
 
-    /// The names of the ClusterRoles that bindings of `cluster` refer to, that it does not have, and
-    /// that an API server makes by itself.
+    /// The names of default ClusterRoles of an API server that bindings of `cluster` refer to and
+    /// its set does not have.
     #[must_use]
     pub fn lacking_default_roles(&self, cluster: &str) -> BTreeSet<String> {
         let set = self.policies.for_cluster(cluster);
@@ -125,14 +123,14 @@ impl LoadedPolicies {
         lacking
     }
 
-    /// Whether one of the phases has a policy of this name.
+    /// Whether one of the phases has a policy or webhook configuration of this name.
     pub fn has_policy(&self, cluster: &str, phases: &[Phase], name: &str) -> bool {
         let policies = self.admission.for_cluster(cluster);
         phases.iter().any(|phase| policies.has(*phase, name))
     }
 }
 
-/// Lines of text. What is put into one stays in it.
+/// Lines of text. Added text cannot break out of its line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lines {
     text: String,
@@ -141,7 +139,7 @@ pub struct Lines {
 // === impl Lines ===
 
 impl Lines {
-    /// No line yet.
+    /// Creates an empty list of lines.
     #[must_use]
     pub const fn new() -> Self {
         Self { text: String::new() }
@@ -153,23 +151,24 @@ impl Lines {
         self.text.push('\n');
     }
 
-    /// Adds each line of `text`, behind `before`.
+    /// Adds each line of `text`, prefixed by `before`.
     pub fn each(&mut self, before: &str, text: &str) {
         text.lines()
             .for_each(|line| self.line(format_args!("{before}{line}")));
     }
 
-    /// Adds those of `other`.
+    /// Appends the lines of `other`.
     pub fn append(&mut self, other: &Self) {
         self.text.push_str(&other.text);
     }
 
-    /// Adds what a renderer made of safe parts, with its styles.
+    /// Adds the output of a renderer verbatim, with its styles. All of its parts must be escaped
+    /// already.
     pub fn rendered(&mut self, text: &str) {
         self.text.push_str(text);
     }
 
-    /// All of them, each with its line break.
+    /// All lines, each with a line break.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -190,9 +189,9 @@ impl Display for Lines {
     }
 }
 
-/// `text` as one line: control characters, characters that change the direction of text, line
-/// breaks, and what CI services take for a command (`::error …` where a line begins, `##[…` and
-/// `##vso[…` anywhere) are written as escapes.
+/// `text` as one line. Escapes control characters, characters that change the direction of text,
+/// line breaks, and what CI services interpret as commands (`::error …` at the start of a line,
+/// `##[…` and `##vso[…` anywhere).
 #[must_use]
 pub fn one_line(text: &str) -> Cow<'_, str> {
     let command = begins_command(text);
@@ -211,7 +210,7 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
             ':' if command && position == start => line.push_str("\\u{3a}"),
             '[' if is_before_command(before) => line.push_str("\\u{5b}"),
             c if is_escaped(c) => {
-                // Writing to text does not fail.
+                // Writing to a string does not fail.
                 let _ = write!(line, "\\u{{{:x}}}", u32::from(c));
             }
             c => line.push(c),
@@ -220,9 +219,9 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(line)
 }
 
-// Tables in text: columns as wide as they need to be, two blanks between them.
+// Text tables, with columns as wide as their longest cell and two spaces between them.
 
-/// Rows below a heading.
+/// A text table with a heading.
 pub struct TextTable {
     rows: Vec<Vec<String>>,
 }
@@ -240,8 +239,7 @@ impl TextTable {
         self.rows.push(cells.collect());
     }
 
-    /// The same with lists of more than 70 characters in as many lines as they need, each broken after a
-    /// comma or semicolon.
+    /// Breaks cells of more than 70 characters into several lines, after commas and semicolons.
     #[must_use]
     pub fn folded(self) -> Self {
         let mut rows = Vec::new();
@@ -257,7 +255,7 @@ impl TextTable {
         Self { rows }
     }
 
-    /// The rows, one a line.
+    /// The rows as lines.
     #[must_use]
     pub fn in_words(&self) -> Lines {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or_default();
@@ -275,7 +273,7 @@ impl TextTable {
     }
 }
 
-/// The most characters in a line of a cell, where it can be broken.
+/// The most characters in a line of a cell that can be broken.
 const MAX_CELL_CHARS: usize = 70;
 
 fn folded(cell: &str) -> Vec<String> {
@@ -316,7 +314,7 @@ mod tests {
             ("#[a] ## [b]", "#[a] ## [b]"),
         ] {
             assert_eq!(one_line(text), line);
-            // What is escaped is safe, and stays as it is.
+            // Escaped text is not escaped again.
             assert_eq!(one_line(line), line);
         }
     }

@@ -1,8 +1,10 @@
-//! Writes of AccessRequests: `/mutate` writes who asked, approved, denied or withdrew and when, whatever the
-//! user says; `/validate` refuses what differs from that, and what the user may not.
+//! Writes of AccessRequests. `/mutate` sets who requested, approved, denied or withdrew and when,
+//! whatever the user wrote; `/validate` rejects objects that differ from that, and writes that the
+//! user may not make.
 //!
-//! An API server calls both for a change of the object and of its status alike, as UPDATE. It drops the
-//! status of what is created, and of changes that are not of the status, between the two.
+//! An API server calls both with UPDATE for changes of the object and of its status. Between the
+//! two it drops the status of an object that is created, and changes of the status in a write that
+//! is not of the status subresource.
 
 use std::borrow::Cow;
 
@@ -12,24 +14,24 @@ use super::{Operation, Request, StatusCause, ValidationReport};
 use crate::authorization::{MASTERS, PolicySet};
 use crate::model::{Attributes, Deadline, ResourceAttributes, Target, Time, User, groups};
 
-/// The largest object, in bytes. One has a few hundred, and some for each approval.
+/// The largest object, in bytes. A typical one has a few hundred, plus some for each approval.
 const MAX_OBJECT_BYTES: usize = 64 << 10;
 
-/// What a denial or withdrawal may add to an object of that size, with what the API server notes of the write:
-/// nobody fills up an AccessRequest so that it cannot be ended.
+/// How many bytes a denial or withdrawal may add to an object of that size, with the metadata of
+/// the write, so that nobody can fill up an AccessRequest to prevent its end.
 const MAX_ENDING_BYTES: usize = 16 << 10;
 
-/// How many entries `status.approvals` may have.
+/// The most entries of `status.approvals`.
 const MAX_APPROVALS: usize = 32;
 
-/// How far the time of an entry may be from this clock, in seconds: `/mutate` wrote it a moment ago, perhaps
-/// of another replica.
+/// How many seconds the time of an entry may differ from this clock: `/mutate` wrote it just
+/// before, perhaps on another replica.
 const MAX_SECONDS_APART: f64 = 60.0;
 
-/// Entries of the status of which there may be one.
+/// The fields of the status with a single entry.
 const SINGLE: [&str; 2] = ["denied", "withdrawn"];
 
-/// Whether an AccessRequest, or the status of one, is created or updated.
+/// Whether the request creates or updates an AccessRequest or its status.
 #[must_use]
 pub fn is_access_request_write(request: &Request<'_>) -> bool {
     let resource = &request.resource;
@@ -39,8 +41,8 @@ pub fn is_access_request_write(request: &Request<'_>) -> bool {
         && matches!(request.operation, Operation::Create | Operation::Update)
 }
 
-/// `object`, the AccessRequest of `request`, with those authors and times that are not the user's to say;
-/// `None` where it is none, or too large to be one, which is refused later.
+/// Returns `object`, the AccessRequest of `request`, with the authors and times that users cannot
+/// choose. `None` if it is not valid, or too large; `/validate` rejects it then.
 pub(crate) fn authored(request: &Request<'_>, object: &str, now: Time) -> Option<String> {
     let mut object = read(object)?;
     let author = json!({"username": request.user.name, "time": now.whole_seconds().to_string()});
@@ -103,7 +105,7 @@ fn texts<'o>(object: &'o Value, pointer: &str) -> impl Iterator<Item = &'o str> 
     items.into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// What somebody says of an AccessRequest.
+/// An entry that a write adds to the status.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AddedEntry<'o> {
     Approval(&'o Value),
@@ -111,7 +113,7 @@ enum AddedEntry<'o> {
     Withdrawal(&'o Value),
 }
 
-/// A write, by whom, and what decides whether they may.
+/// A write of an AccessRequest with its author, and the policies that decide whether it is allowed.
 struct AccessRequestWrite<'w> {
     user: &'w User<'w>,
     object: &'w Value,
@@ -120,7 +122,7 @@ struct AccessRequestWrite<'w> {
     deadline: Deadline<'w>,
 }
 
-/// Says what is wrong with a write of an AccessRequest, and whether the user may do it.
+/// Validates a write of an AccessRequest, and checks that the user may make it.
 pub(crate) fn validate(
     request: &Request<'_>,
     policies: &PolicySet,
@@ -213,7 +215,7 @@ impl AccessRequestWrite<'_> {
         }
     }
 
-    /// Whether it denies or withdraws the AccessRequest.
+    /// Whether the write denies or withdraws the AccessRequest.
     fn ends(&self, old: &Value) -> bool {
         let added = self.added(old).ok().flatten();
         matches!(added, Some(AddedEntry::Denial(_) | AddedEntry::Withdrawal(_)))
@@ -249,7 +251,7 @@ impl AccessRequestWrite<'_> {
         report.forbidden.extend(self.why_not(added, old));
     }
 
-    /// What is new; why it may not be.
+    /// The entry that the write adds, if any; or why the change of the status is not allowed.
     fn added<'o>(&'o self, old: &Value) -> Result<Option<AddedEntry<'o>>, &'static str> {
         let changed = "entries of the status are only added, one a request: an earlier one is changed or missing, \
                        perhaps since somebody else wrote at the same time";
@@ -274,7 +276,7 @@ impl AccessRequestWrite<'_> {
         }
     }
 
-    /// Whether an entry says who writes it and when, and nothing else.
+    /// Whether an entry contains the user of this request and the current time, and nothing else.
     fn is_own_entry(&self, entry: &Value) -> bool {
         let time = entry.get("time").and_then(Value::as_str).and_then(Time::parse);
         let is_now =
@@ -283,7 +285,7 @@ impl AccessRequestWrite<'_> {
         is_now && fields == 2 && entry.get("username").and_then(Value::as_str) == Some(&*self.user.name)
     }
 
-    /// Why the user may not say this.
+    /// Why the user may not add the entry.
     fn why_not(&self, added: AddedEntry<'_>, old: &Value) -> Option<String> {
         let requester = |field| old.pointer(field).and_then(Value::as_str).unwrap_or_default();
         let is_namesake = requester("/spec/requester/username") == self.user.name;
@@ -310,7 +312,7 @@ impl AccessRequestWrite<'_> {
             .unwrap_or_default()
     }
 
-    /// What the user lacks to `verb` the role in each of its namespaces.
+    /// The permission that the user lacks to `verb` the role in each of its namespaces.
     fn lacks(&self, verb: &str) -> Option<String> {
         let everywhere = std::iter::once("");
         let mut namespaces: Vec<&str> = texts(self.object, "/spec/namespaces").collect();
@@ -333,7 +335,7 @@ impl AccessRequestWrite<'_> {
         ))
     }
 
-    /// What the user lacks to lift the policies that it names.
+    /// The permission that the user lacks to lift the policies in `spec.lifts`.
     fn lacks_lift(&self) -> Option<String> {
         let resource = (groups::PORTCULLIS, "v1alpha1", "authorizationpolicies");
         let lacking = texts(self.object, "/spec/lifts").find(|name| !self.may("lift", resource, name, ""))?;

@@ -1,5 +1,5 @@
-//! Server-side apply for `ApplyConfiguration` expressions of MutatingAdmissionPolicies,
-//! without field managers (apiserver `pkg/admission/plugin/policy/mutating/patch/smd.go`,
+//! Server-side apply for `ApplyConfiguration` expressions of MutatingAdmissionPolicies, without
+//! field managers (`apiserver/pkg/admission/plugin/policy/mutating/patch/smd.go`,
 //! structured-merge-diff `typed/merge.go`).
 //!
 //! ```text
@@ -11,10 +11,9 @@
 //!                 schema.txt: how each built-in type merges, and how Go reads and writes it
 //! ```
 //!
-//! Everything that the configuration does not name keeps its text, including fields that
-//! the schema does not have: a newer API server may have more. Only the parts of the
-//! object that the configuration names are checked; the API server has validated the
-//! rest.
+//! Fields that the configuration does not set stay byte for byte as they are, including fields that
+//! the schema does not have: a newer API server may have more. Only the parts of the object that
+//! the configuration sets are checked; the API server has validated the rest.
 
 mod check;
 mod decode;
@@ -35,14 +34,13 @@ pub use decode::{DecodeMode, DecodedObject, decode};
 pub use error::{ApplyError, DecodeError, FieldMismatch, FieldMismatches, MAX_CONFIGURATION, MAX_LEVELS};
 pub use schema::Schemas;
 
-/// The object as JSON, with what `configuration`, the value of an expression,
-/// says of it.
+/// Returns the object as JSON, after merging `configuration`, the value of an expression, into it.
 ///
-/// `kind` is the kind in which `object` is given.
+/// `kind` is the kind of `object`.
 ///
 /// # Errors
 ///
-/// As [`configuration()`] and [`merge()`], and [`ApplyError::Decode`].
+/// Those of [`configuration()`] and [`merge()`], and [`ApplyError::Decode`].
 pub fn apply(
     kind: &GroupVersionKind<'_>,
     object: Node<'_>,
@@ -61,16 +59,14 @@ pub fn apply(
     Ok(decoded.text.unwrap_or(merged))
 }
 
-/// The object with what `patch` says of it: maps key by key, lists by what
-/// `schemas` say of them.
+/// Merges `patch` into the object: maps key by key, lists as `schemas` define.
 ///
-/// `apiVersion` and `kind` of the patch do not count, as in Kubernetes: they are
-/// the object's.
+/// `apiVersion` and `kind` of the patch are ignored, as in Kubernetes: those of the object stay.
 ///
 /// # Errors
 ///
-/// A kind that `schemas` do not have, a patch that does not fit its kind or
-/// would replace an atomic list, map or struct, or an object that does not fit.
+/// Fails if `schemas` do not have the kind, if the patch does not match its schema or would replace
+/// an atomic list, map or struct, or if the object does not match its schema.
 pub fn merge<'d>(
     schemas: &Schemas<'_>,
     kind: &GroupVersionKind<'_>,
@@ -83,7 +79,7 @@ pub fn merge<'d>(
     merge_checked(schemas, of, object, patch)
 }
 
-/// `object` with what `patch` says; the patch has been checked.
+/// Merges `patch`, which has been checked, into `object`.
 fn merge_checked<'d>(
     schemas: &Schemas<'_>,
     of: &SchemaType<'_>,
@@ -102,25 +98,23 @@ struct Merge<'w, 's> {
     path: String,
 }
 
-/// The items of a patch's list, with their names.
+/// The items of a list of the patch, with their names.
 type NewItems<'d> = Vec<(String, Node<'d>)>;
 
-/// The items of the object's list that those of the patch name.
+/// The items of a list of the object that have the name of an item of the patch.
 #[derive(Default)]
 struct NamedItems<'d> {
-    /// Each one's place, and which item of the patch it is.
+    /// The index of each in the object's list, and of the item of the patch.
     places: Vec<(usize, usize)>,
-    /// By the item of the patch: how many they are, and the last of them.
+    /// By the index in the patch: how many items have this name, and the last of them.
     of: HashMap<usize, (usize, Node<'d>)>,
 }
 
-/// The value of an expression as JSON text, if it is an `Object{…}` in which
-/// every object bears the name of its field: that of `spec` is `Object.spec{…}`,
-/// and so are those in its lists and maps.
+/// Writes the value of an expression as JSON. It must be an `Object{…}` in which every object has
+/// the type name of its field: `Object.spec{…}` for `spec`, also within lists and maps.
 ///
-/// As in Kubernetes, lists and maps that an expression writes hold scalars and
-/// objects alone; what it takes from `object` may be anything. `null` can be no
-/// part of what an expression writes.
+/// As in Kubernetes, list and map literals of an expression may contain only scalars and objects,
+/// while values taken from `object` may be anything. `null` is not allowed in literals.
 ///
 /// # Errors
 ///
@@ -149,9 +143,9 @@ pub fn configuration(value: &Value<'_>) -> Result<String, ApplyError> {
 
 struct ConfigurationWriter {
     out: String,
-    /// Where in the object.
+    /// The path of the field that is being written.
     path: String,
-    /// What an object type is called here.
+    /// The expected type name of an object at this path.
     name: String,
     depth: usize,
     wrong: Vec<WrongName>,
@@ -175,11 +169,11 @@ impl<'w, 's> Merge<'w, 's> {
         let maps = self.schemas.maps(of).filter(|maps| !maps.atomic);
         let lists = of.lists().filter(|(_, lists)| **lists != Lists::Atomic);
         match (old.kind(), new.kind(), maps, lists) {
-            // Empty and absent stay apart only where there is nothing to merge.
+            // An empty old value is replaced as if it were absent.
             (_, Kind::Object | Kind::Array, ..) if old.is_empty() => Ok(Tree::Node(new)),
             (Kind::Object, Kind::Object, Some(maps), _) => self.map(maps, old, new),
             (Kind::Array, Kind::Array, _, Some((item, lists))) => self.list(item, lists, old, new),
-            // `null` is an empty map or list, and so adds nothing to one.
+            // `null` counts as an empty map or list, so it adds nothing.
             (Kind::Object, Kind::Null, Some(_), _) | (Kind::Array, Kind::Null, None, Some(_))
                 if !old.is_empty() =>
             {
@@ -209,8 +203,8 @@ impl<'w, 's> Merge<'w, 's> {
         Ok(tree)
     }
 
-    /// The new items in their order, and among them the old ones that they do
-    /// not name, each where that order leaves its place.
+    /// Merges two lists: the new items keep their order, and the old items that they do not name
+    /// are interleaved where that order permits.
     fn list<'d>(
         &mut self,
         of: &'w SchemaType<'s>,
@@ -218,11 +212,12 @@ impl<'w, 's> Merge<'w, 's> {
         old: Node<'d>,
         new: Node<'d>,
     ) -> Result<Tree<'d>, ApplyError> {
-        // An object may have far more items than the patch names: only of those is anything kept.
+        // An object may have far more items than the patch, so memory is used only for the named
+        // ones.
         let new = self.new_items(lists, new)?;
         let names = new.iter().map(|(name, _)| name.as_str()).zip(0..).collect();
         let named = self.named_items(lists, old, &names)?;
-        // The items of both sides that are yet to come, in the new order.
+        // The remaining items that are on both sides, in the new order.
         let mut shared: VecDeque<usize> = (0..new.len())
             .filter(|place| named.of.contains_key(place))
             .collect();
@@ -239,7 +234,7 @@ impl<'w, 's> Merge<'w, 's> {
                 (Some(_), None) => (true, false),
                 (Some((_, name)), Some((next, _))) if name == next => (true, true),
                 (Some((_, name)), Some(_)) => match shared.front() {
-                    // The old item was merged before: only its place is left.
+                    // The old item was merged already, and is skipped.
                     None => (true, true),
                     Some(first) => (first != name, first == name),
                 },
@@ -277,7 +272,7 @@ impl<'w, 's> Merge<'w, 's> {
             .collect()
     }
 
-    /// The items of `list` that `names` names.
+    /// The items of `list` whose names are in `names`.
     fn named_items<'d>(
         &self,
         lists: &Lists<'_>,
@@ -302,7 +297,7 @@ impl<'w, 's> Merge<'w, 's> {
         }
     }
 
-    /// The patch was checked, so what does not fit is the object's.
+    /// The patch has been checked, so the error is in the object.
     fn error(&self, message: String) -> ApplyError {
         let mut found = FieldMismatches::default();
         found.push(&self.path, message);
@@ -313,8 +308,8 @@ impl<'w, 's> Merge<'w, 's> {
 // === impl NamedItems ===
 
 impl<'d> NamedItems<'d> {
-    /// The only item that the one at `new` of the patch names. Of several with one name none is
-    /// merged with the new item, which replaces them all.
+    /// The old item that has the name of the item at `new` of the patch. If several have it,
+    /// `None`: the new item replaces them all.
     fn only(&self, new: usize) -> Option<Node<'d>> {
         let (count, node) = self.of.get(&new)?;
         (*count == 1).then_some(*node)
@@ -329,9 +324,9 @@ impl ConfigurationWriter {
             Value::Bool(true) => self.out.push_str("true"),
             Value::Bool(false) => self.out.push_str("false"),
             Value::Int(int) => self.out.push_str(&int.to_string()),
-            // Display writes a double as JSON does, unless it is none of JSON's.
+            // `Display` writes finite doubles as JSON does.
             Value::Double(double) if double.is_finite() => self.out.push_str(&double.to_string()),
-            // As JSON a text is several times as long as it is.
+            // Escapes can make a string several times as long, so its length is checked before.
             Value::String(text) if text.len() > MAX_CONFIGURATION => return Err(ApplyError::TooLarge),
             Value::String(text) => write_string(&mut self.out, text),
             Value::List(list) => self.list(list)?,
@@ -401,7 +396,7 @@ impl ConfigurationWriter {
         Ok(())
     }
 
-    /// A value in a list or map that the expression writes itself.
+    /// Writes a value in a list or map literal.
     fn within(&mut self, step: &str, value: &Value<'_>) -> Result<(), ApplyError> {
         let back = self.path.len();
         self.path.push_str(step);
@@ -441,7 +436,7 @@ impl ConfigurationWriter {
     }
 }
 
-/// Whether it is a list or a map that the expression writes and names no type of.
+/// Whether the value is a list literal, or a map literal without a type name.
 fn is_bare(value: &Value<'_>) -> bool {
     match value {
         Value::List(list) => !matches!(list, List::Json(_)),
@@ -451,12 +446,11 @@ fn is_bare(value: &Value<'_>) -> bool {
 }
 
 // Checks that objects in an expression have the type names of their fields
-// (`CheckTypeNamesMatchFieldPathNames` of apiserver
-// `pkg/cel/mutation/dynamic/objects.go`).
+// (`CheckTypeNamesMatchFieldPathNames` of `apiserver/pkg/cel/mutation/dynamic/objects.go`).
 
-/// Checks the objects within `value`, the value of a JSON Patch operation, if it is an
-/// object: that of the field `f` of an `Object.spec{…}` is an `Object.spec.f{…}`, in
-/// lists and maps too.
+/// Checks the type names of objects within `value`, the value of a JSON Patch operation, if it is
+/// an object: field `f` of an `Object.spec{…}` must be an `Object.spec.f{…}`, also within lists and
+/// maps.
 ///
 /// # Errors
 ///
@@ -480,7 +474,7 @@ pub fn type_names(value: &Value<'_>) -> Result<(), ApplyError> {
     }
 }
 
-/// Whether the object `map` has a type; one by another name than `expected` is noted as wrong.
+/// Returns whether `map` has a type name, and notes it as wrong unless it is `expected`.
 fn note_wrong_name(map: &Map<'_>, expected: &str, wrong: &mut Vec<WrongName>) -> bool {
     let Some(of) = map.object_type() else {
         return false;
@@ -500,7 +494,7 @@ struct TypeNames {
 }
 
 impl TypeNames {
-    /// What was read from an object is not checked: nothing in it is of a type.
+    /// Values taken from `object` have no type names and are not checked.
     fn value(&mut self, value: &Value<'_>) {
         match value {
             Value::Map(Map::Json(_)) | Value::List(List::Json(_)) => {}

@@ -1,5 +1,5 @@
-//! What may apply to a request, indexed: policies of one kind with their bindings, and the webhooks of
-//! one phase.
+//! Indexes of what may apply to a request: the policies of one kind with their bindings, and the
+//! webhooks of one phase.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,47 +10,47 @@ use super::webhook::{Webhook, WebhookConfiguration};
 use super::{Applicability, MutatingPolicy, PolicyBinding, Request, ValidatingPolicy};
 use crate::model::CauseKind;
 
-/// Policies of one kind with their bindings, static ones first, then by name
+/// Policies of one kind with their bindings. Static policies come first, then others by name
 /// (`apiserver/pkg/admission/plugin/policy/generic/composite_policy_source.go`).
 #[derive(Debug)]
 pub(crate) struct BoundPolicies<P> {
     bound: Vec<Arc<BoundPolicy<P>>>,
-    /// The names of those without binding.
+    /// The names of policies without a binding.
     unbound: BTreeSet<String>,
     index: Index<BoundPolicy<P>>,
 }
 
-/// A policy and its bindings, by name. One without bindings does nothing.
+/// A policy and its bindings, sorted by name.
 #[derive(Debug)]
 pub(crate) struct BoundPolicy<P> {
     pub(crate) policy: Arc<P>,
     pub(crate) bindings: Vec<Arc<PolicyBinding>>,
 }
 
-/// A policy that may be bound.
+/// A policy of either kind.
 pub(crate) trait Policy {
     fn applicability(&self) -> &Applicability;
 }
 
-/// Webhooks in the order in which they are asked: those of static configurations first, then
-/// that of the names of their configurations, then of the lists
+/// Webhooks in the order of the calls: static configurations first, then others by name; within a
+/// configuration, in the order written
 /// (`apiserver/pkg/admission/configuration/{mutating,validating}_webhook_manager.go`,
 /// `…/plugin/webhook/generic/composite_webhook_source.go`).
 #[derive(Debug)]
 pub(crate) struct Webhooks {
     listed: Vec<Arc<ListedWebhook>>,
-    /// The names of configurations, those without webhooks among them.
+    /// The names of configurations, including those without webhooks.
     configurations: BTreeSet<String>,
     index: Index<ListedWebhook>,
 }
 
-/// A webhook in its place.
+/// A webhook with its position.
 #[derive(Debug)]
 pub(crate) struct ListedWebhook {
     pub(crate) webhook: Arc<Webhook>,
-    /// Its place in its configuration.
+    /// Its index in its configuration.
     pub(crate) position: usize,
-    /// Whether it decides nothing.
+    /// Whether it is in shadow mode.
     pub(crate) is_shadow: bool,
     /// Whether its configuration is static.
     is_static: bool,
@@ -99,8 +99,9 @@ impl<P: Policy> BoundPolicies<P> {
         }
     }
 
-    /// Those that could apply, in order, each with its place. Of policies and bindings only
-    /// static ones do (`Dispatch` of `apiserver/pkg/admission/plugin/policy/generic/plugin.go`).
+    /// The policies that could apply, in order, with their positions. Only static policies apply to
+    /// policies and bindings (`Dispatch` of
+    /// `apiserver/pkg/admission/plugin/policy/generic/plugin.go`).
     pub(crate) fn candidates(
         &self,
         request: &Request<'_>,
@@ -114,7 +115,7 @@ impl<P: Policy> BoundPolicies<P> {
             .filter(move |(_, bound)| only.is_none_or(|only| bound.policy.applicability().name == only))
     }
 
-    /// Reports those that [`candidates`](Self::candidates) leaves out.
+    /// Records those that [`candidates`](Self::candidates) excludes.
     #[cold]
     pub(crate) fn record_others(
         &self,
@@ -145,7 +146,7 @@ impl<P: Policy> BoundPolicies<P> {
         }
     }
 
-    /// Those that are bound with their bindings, by place.
+    /// The bound policies with their bindings, in order.
     pub(crate) fn listed(&self) -> Vec<(&Applicability, &[Arc<PolicyBinding>])> {
         let bound = self.bound.iter();
         bound
@@ -153,29 +154,29 @@ impl<P: Policy> BoundPolicies<P> {
             .collect()
     }
 
-    /// The bound one of this name.
+    /// The bound policy of this name.
     pub(crate) fn find(&self, name: &str) -> Option<&P> {
         let mut bound = self.bound.iter();
         let found = bound.find(|bound| bound.policy.applicability().name == name);
         found.map(|bound| &*bound.policy)
     }
 
-    /// The names of the others.
+    /// The names of policies without a binding.
     pub(crate) fn unbound(&self) -> &BTreeSet<String> {
         &self.unbound
     }
 
-    /// Whether there is one of this name, bound or not.
+    /// Whether a policy of this name exists, bound or not.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.names().any(|own| own == name) || self.unbound.contains(name)
     }
 
-    /// The names of those that are bound, by place.
+    /// The names of the bound policies, in order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.applicabilities().map(|policy| policy.name.as_str())
     }
 
-    /// When those that are bound apply, by place.
+    /// The applicability of the bound policies, in order.
     pub(crate) fn applicabilities(&self) -> impl Iterator<Item = &Applicability> {
         self.bound.iter().map(|bound| bound.policy.applicability())
     }
@@ -184,7 +185,8 @@ impl<P: Policy> BoundPolicies<P> {
 // === impl BoundPolicy ===
 
 impl<P: Policy> BoundPolicy<P> {
-    /// The bindings that count for `request`: where it is about a policy or binding, static ones.
+    /// The bindings that may apply to `request`: if its object is a policy or binding, only static
+    /// ones.
     pub(crate) fn bindings_for(&self, request: &Request<'_>) -> impl Iterator<Item = &Arc<PolicyBinding>> {
         let are_all_meant = !request.request_resource.is_policy();
         let bindings = self.bindings.iter();
@@ -242,8 +244,9 @@ impl Webhooks {
         }
     }
 
-    /// Those that could match, each with its place, rising. What is nowhere stored is shown to
-    /// none, what configures admission to those of static configurations alone.
+    /// The webhooks that could match, with their positions, in ascending order. Webhooks are not
+    /// called for resources that are not stored, and only static ones for objects that configure
+    /// admission.
     pub(crate) fn candidates(
         &self,
         request: &Request<'_>,
@@ -261,7 +264,7 @@ impl Webhooks {
             .collect()
     }
 
-    /// Reports those that [`candidates`](Self::candidates) leaves out.
+    /// Records those that [`candidates`](Self::candidates) excludes.
     #[cold]
     pub(crate) fn record_others(&self, request: &Request<'_>, only: Option<&str>, recorder: &dyn Recorder) {
         let candidates = self.candidates(request, only);
@@ -275,17 +278,17 @@ impl Webhooks {
         }
     }
 
-    /// Whether there is a configuration of this name.
+    /// Whether a configuration of this name exists.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.configurations.contains(name)
     }
 
-    /// Each, in order.
+    /// The webhooks, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Webhook>> {
         self.listed.iter().map(|listed| &listed.webhook)
     }
 
-    /// Those in shadow.
+    /// The webhooks in shadow mode.
     pub(crate) fn shadows(&self) -> impl Iterator<Item = &Arc<Webhook>> {
         let shadows = self.listed.iter().filter(|listed| listed.is_shadow);
         shadows.map(|listed| &listed.webhook)
@@ -303,7 +306,7 @@ impl ListedWebhook {
         self.webhook.configuration == configuration
     }
 
-    /// Why it is not shown such objects whatever its rules say (`Dispatch` of
+    /// Why it is not called for the object, whatever its rules say (`Dispatch` of
     /// `apiserver/pkg/admission/plugin/webhook/generic/webhook.go`).
     fn exemption(&self, request: &Request<'_>) -> Option<Mismatch> {
         if request.request_resource.is_virtual() {

@@ -1,8 +1,8 @@
-//! What an object may become by patches and mutations, and the memory for that.
+//! Limits for objects that patches and mutations change, and for their memory.
 //!
-//! A user decides how large an object is and what it is like, and policies and webhooks, which
-//! may be others' too, what becomes of it. So a change is bounded by what came, all changes of a
-//! review together by one budget, and the objects of all reviews together by [`ObjectMemory`].
+//! Users choose the size and content of objects, and policies and webhooks, perhaps written by
+//! others, change them. So the size after a change is limited by the size received, all patches of
+//! a review share one budget, and the objects of all reviews share [`ObjectMemory`].
 
 use std::any::Any;
 use std::fmt;
@@ -17,18 +17,18 @@ use crate::model::StatusReason;
 use portcullis_cel::json::{self, Document, write_string};
 use portcullis_cel::{List, Map, Value};
 
-/// The most bytes that an object may have after a change, as a request to an API server; or
-/// twice what it was received with, if that is more.
+/// The most bytes of an object after a change: the API server's limit for a request. If the object
+/// received is large, its size may double instead.
 pub const MAX_OBJECT: usize = 3 << 20;
 
-/// Memory for the objects that are being changed, for all runs of a process.
+/// The memory budget for changed objects, shared by all runs of the process.
 pub trait ObjectMemory: Sync {
-    /// Takes so many bytes, until what is returned is dropped. `None`: so many are not left for
-    /// the cluster and the user of this run.
+    /// Reserves `bytes` until the returned guard is dropped. `None` if the cluster or the user of
+    /// this run may not reserve so many.
     fn take(&self, bytes: usize) -> Option<TakenMemory>;
 }
 
-/// Memory that was taken; dropping it gives it back.
+/// A reservation of memory, which is released when it is dropped.
 pub struct TakenMemory(pub Box<dyn Any + Send + Sync>);
 
 /// An object after a change.
@@ -38,46 +38,46 @@ pub struct ChangedObject {
     _taken: Option<TakenMemory>,
 }
 
-/// What an object may become, and the memory for it.
+/// The limits for changes of one object.
 #[derive(Clone, Copy)]
 pub(crate) struct ChangeLimits<'l> {
-    /// How many bytes it may have after any change.
+    /// The most bytes of the object after any change.
     most: usize,
     memory: Option<&'l dyn ObjectMemory>,
 }
 
-/// Why an object is not changed. It refuses the request, whatever the failure policy: a change
-/// that is left out may be what makes the object safe.
+/// Why an object cannot be changed. Rejects the request whatever the failure policy: the missing
+/// change may be what makes the object safe.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
-    /// It would be larger than it may become.
+    /// The object would be too large.
     #[error(
         "the object would have {bytes} bytes after the change, and may have {most}: 3 MiB, or twice what was received"
     )]
     TooLarge {
-        /// What it would have.
+        /// The size that it would have.
         bytes: usize,
-        /// What it may have.
+        /// The size limit.
         most: usize,
     },
-    /// The patch is larger than what it could make.
+    /// The patch is larger than any object that it may produce.
     #[error("the patch has {bytes} bytes, and may have {most}: twice as many as the object after it")]
     PatchTooLarge {
-        /// What it has.
+        /// The size of the patch.
         bytes: usize,
-        /// What it may have.
+        /// The size limit.
         most: usize,
     },
-    /// The memory for objects is taken.
+    /// There is no memory for the object.
     #[error(
         "the objects that are being reviewed take all memory that there is for them, or that one user may take; try again"
     )]
     NoMemory,
-    /// An API server could not decode it as an object of its kind.
+    /// An API server could not decode the result as an object of its kind.
     #[error("{0}")]
     Undecodable(String),
-    /// It cannot be read.
+    /// The result is not valid JSON, or too deeply nested.
     #[error("the object after the change cannot be read: {0}")]
     Unreadable(#[from] json::JsonError),
 }
@@ -91,7 +91,7 @@ impl<'l> ChangeLimits<'l> {
         Self { most, memory }
     }
 
-    /// The object of this text, which a change made.
+    /// Parses the JSON of a changed object, and reserves memory for it.
     pub(crate) fn object(self, text: String) -> Result<Arc<ChangedObject>, ChangeError> {
         let (bytes, most) = (text.len(), self.most);
         if bytes > most {
@@ -104,7 +104,7 @@ impl<'l> ChangeLimits<'l> {
         }))
     }
 
-    /// Memory for the index of a patch of these bytes.
+    /// Reserves memory for the index of a patch.
     pub(crate) fn memory_of_patch(self, patch: &[u8]) -> Result<Option<TakenMemory>, ChangeError> {
         let (bytes, most) = (patch.len(), 2 * self.most);
         if bytes > most {
@@ -122,7 +122,7 @@ impl<'l> ChangeLimits<'l> {
 // === impl ChangedObject ===
 
 impl ChangedObject {
-    /// One of a run whose memory is not bounded.
+    /// Creates an object without reserving memory.
     #[must_use]
     pub fn new(document: Document<'static>) -> Arc<Self> {
         Arc::new(Self {
@@ -151,7 +151,7 @@ impl fmt::Debug for TakenMemory {
 // === impl ChangeError ===
 
 impl ChangeError {
-    /// Why the request is refused.
+    /// The reason of the denial.
     pub(crate) const fn reason(&self) -> StatusReason {
         match self {
             Self::TooLarge { .. } | Self::PatchTooLarge { .. } => StatusReason::RequestEntityTooLarge,
@@ -163,16 +163,16 @@ impl ChangeError {
 
 // CEL values as JSON.
 
-/// The most bytes that are written, as the API server bounds a request: few
-/// values of an expression, shared many times, can be far more as text.
+/// The most bytes of a value as JSON, which is the API server's limit for a request: few values of
+/// an expression that are shared many times can be far larger as JSON.
 const MAX_JSON: usize = 3 << 20;
 
-/// Writes `value`; JSON that was read comes out as it was written.
+/// Writes `value` as JSON. Values from parsed JSON are copied verbatim.
 ///
-/// Upstream passes values through floating point numbers and makes text of
-/// integers beyond 2^53; here they stay what they are.
+/// Kubernetes converts numbers to floating point, and integers beyond 2^53 to strings; here they
+/// are written as they are.
 pub(crate) fn write(out: &mut String, value: &Value<'_>) -> Result<(), String> {
-    // As JSON a text is several times as long as it is.
+    // Escapes can make a string several times as long, so its length is checked before.
     check_bytes(match value {
         Value::String(text) => text.len(),
         Value::Bytes(bytes) => bytes.len(),
@@ -199,7 +199,7 @@ pub(crate) fn write(out: &mut String, value: &Value<'_>) -> Result<(), String> {
     check(out)
 }
 
-/// Whether so much may be written.
+/// Checks that the output is not too long.
 pub(crate) fn check(out: &str) -> Result<(), String> {
     check_bytes(out.len())
 }

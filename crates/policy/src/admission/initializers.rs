@@ -1,13 +1,13 @@
 //! Initializers of Kubernetes 1.7 to 1.13, which change an object when it is created.
 //!
-//! In those versions a controller watched for objects that listed it as pending. Here
-//! each initializer is the MutatingAdmissionPolicy of the same name, which runs at once:
+//! In those versions a controller watched for objects that listed it as pending. Here each
+//! initializer is the MutatingAdmissionPolicy of the same name, which is applied immediately:
 //!
 //! ```text
 //! InitializerConfiguration, by name ─▶ initializers, in order ─▶ the policy of that name
 //! ```
 //!
-//! `pkg/admission/plugin/initialization/initialization.go` of the API server 1.10.
+//! Follows `pkg/admission/plugin/initialization/initialization.go` of the API server 1.10.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use super::candidates::BoundPolicy;
 use super::{FailurePolicy, GroupVersionResource, MutatingPolicy, Operation, PolicyBinding, Request};
 use portcullis_cel::json::Node;
 
-/// The annotation of a pod that a kubelet runs from a file: it is there already.
+/// The annotation of a mirror pod, which a kubelet runs already from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// `InitializerConfiguration` (`api/admissionregistration/v1alpha1/types.go` of Kubernetes 1.7).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InitializerConfiguration {
-    /// `metadata.name`, by which configurations are ordered.
+    /// `metadata.name`. Configurations are applied in the order of their names.
     pub name: String,
-    /// Those that run, in this order.
+    /// The initializers, in the order in which they are applied.
     pub initializers: Vec<Initializer>,
 }
 
 /// One of `initializers`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Initializer {
-    /// The name of its policy.
+    /// `name`, which is also the name of its policy.
     pub name: String,
-    /// What it is for: every rule must match.
+    /// `rules`: every rule must match.
     pub rules: Vec<InitializerRule>,
 }
 
-/// Which resources an initializer is for. A `*` counts in the first place alone.
+/// A rule of an initializer. `*` is a wildcard only as the first item of a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InitializerRule {
     /// API groups.
@@ -48,16 +48,16 @@ pub struct InitializerRule {
     pub resources: Vec<String>,
 }
 
-/// The initializers of a cluster, in order, each with its policy.
+/// The initializers of a cluster with their policies, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Initializers(Vec<InstalledInitializer>);
 
-/// An initializer, with what it runs.
+/// An initializer with its policy.
 #[derive(Debug)]
 pub(crate) struct InstalledInitializer {
     pub(crate) configuration: String,
     pub(crate) initializer: Initializer,
-    /// None if there is no policy of its name.
+    /// `None` if no policy of its name exists.
     pub(crate) policy: Option<BoundPolicy<MutatingPolicy>>,
 }
 
@@ -88,7 +88,8 @@ impl Initializers {
         Self(installed.collect())
     }
 
-    /// Those that the object about to be created has to pass, in order.
+    /// The initializers for the object that `request` creates, in order; empty for other
+    /// operations.
     pub(crate) fn of<'i>(
         &'i self,
         request: &'i Request<'_>,
@@ -101,7 +102,7 @@ impl Initializers {
     }
 }
 
-/// The policy as if bound by the configuration, to whatever the policy itself matches.
+/// Binds the policy as if the configuration were a binding without constraints.
 fn bound(
     configuration: &InitializerConfiguration,
     policy: &Arc<MutatingPolicy>,
@@ -127,7 +128,7 @@ fn is_mirror(object: Node<'_>) -> bool {
 // === impl InstalledInitializer ===
 
 impl InstalledInitializer {
-    /// What to say if there is no policy; none if that is to be overlooked.
+    /// The error message for a missing policy; `None` if the failure policy is Ignore.
     pub(crate) fn missing(&self, failure_policy: FailurePolicy) -> Option<String> {
         (failure_policy == FailurePolicy::Fail).then(|| {
             format!(
@@ -155,7 +156,7 @@ fn includes(items: &[String], wanted: &str) -> bool {
     items.first().is_some_and(|first| first == "*") || items.iter().any(|item| item == wanted)
 }
 
-/// The JSON Patch that ends the initialization of `object`; none if nothing is pending.
+/// The JSON Patch that removes the pending initializers of `object`; `None` if there are none.
 pub(crate) fn completion(object: Node<'_>) -> Option<&'static str> {
     let initializers = object.get("metadata")?.get("initializers")?;
     initializers.get("pending")?;

@@ -1,19 +1,19 @@
-//! The user's request is authorized once more, now that its object is known: here the `objectConditions` of
-//! AuthorizationPolicies are evaluated.
+//! Authorizes the user's request again at `/validate`, now that its object is known. This is where the
+//! `objectConditions` of AuthorizationPolicies are evaluated.
 //!
 //! ```text
-//! AdmissionRequest ─▶ the reviews by which it may have been allowed
-//!                       │ no Allow with objectConditions is about any ─────────▶ passes, but soon after a
-//!                       │                                    start only what is known to be allowed otherwise
-//!                       │ RBAC or another Allow allows it ─────────────────────▶ passes
-//!                       │ the objectConditions of one that is about it hold ───▶ passes
-//!                       └ else: other authorizers are asked, then it is refused
+//! AdmissionRequest ─▶ the access reviews by which it may have been allowed
+//!                       │ no Allow with objectConditions matches any ─────▶ passes (shortly after a start,
+//!                       │                                        only if something known allows it)
+//!                       │ RBAC or another Allow allows it ────────────────▶ passes
+//!                       │ the objectConditions of a matching Allow hold ──▶ passes
+//!                       └ else: other authorizers are asked, then it is rejected
 //! ```
 //!
-//! Admission does not say by which verb a request came. An UPDATE was an update or a patch, a CREATE perhaps
-//! a patch or update of what was not there, a DELETE without name was of a collection; what any of them
-//! allows has the same effect, and passes. What connects may do more with one verb than with another, so
-//! there each verb that may have been allowed counts.
+//! An AdmissionReview does not contain the verb of the request. An UPDATE may have been an update or a
+//! patch, a CREATE also a patch or update of an object that did not exist, and a DELETE without a name is of a
+//! collection. These have the same effect, so it suffices that one of them is allowed. A CONNECT may do more
+//! with one verb than with another, so every verb that may have been allowed must pass.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -32,37 +32,38 @@ use crate::authorization::{
 use crate::model::{Attributes, Cause, CauseKind, Decision, PolicyResult, Target};
 use portcullis_cel::cost;
 
-/// Why something is refused that no policy is about.
+/// Why a request is rejected that no known policy allows.
 const UNKNOWN_BEFORE: &str = "no policy that the gateway knows allows it, and it has watched this cluster for less than 10 minutes: an \
      Allow with objectConditions that was removed before may have granted it, so try again later";
 
-/// The most policies that a refusal names.
+/// The most policies that the message of a denial names.
 const MAX_NAMED: usize = 5;
 
-/// A group of reviews by which a request may have been allowed: all of them were needed.
+/// A group of access reviews that were all needed to allow a request.
 type Reviews<'r> = Vec<Attributes<'r>>;
 
-/// Whether a review is allowed.
+/// The result of one access review.
 enum ReviewResult<'s> {
-    /// Whatever the object is, or because objectConditions hold.
+    /// Allowed for every object, or because objectConditions hold.
     Allowed,
-    /// By no policy at all.
+    /// No policy allows it, with or without objectConditions.
     Untouched,
-    /// By objectConditions alone, and these do not hold.
+    /// Only policies with objectConditions allow it, and these do not hold.
     Refused(Vec<(ConditionalPolicy<'s>, String)>),
 }
 
-/// The policies of a run, and what is known of the object.
+/// Evaluates objectConditions for one run.
 struct Reviewer<'r> {
     review: GrantReview<'r>,
     set: &'r AdmissionSet,
     context: RunContext<'r>,
-    /// The results of objectConditions, by the address of the policy: the object stays the same.
+    /// The results of objectConditions by the address of the policy, which can be reused because
+    /// the object stays the same.
     known: RefCell<HashMap<usize, MatchConditions>>,
 }
 
-/// What policies with objectConditions say of the request of `context`: an outcome whose denial, if there
-/// is one, ends the run. A run that is limited to one policy asks none.
+/// Applies policies with objectConditions to the request of `context`. A denial in the outcome ends
+/// the run. Does nothing if the run is limited to one policy.
 pub(crate) fn review(set: &AdmissionSet, context: RunContext<'_>) -> Outcome {
     let run = context.run;
     let review = run
@@ -80,7 +81,7 @@ pub(crate) fn review(set: &AdmissionSet, context: RunContext<'_>) -> Outcome {
     };
     let ways = ways(context.request);
     let mut attributes = ways.iter().flatten();
-    // An API server that asks about one of them gets the answer for this one.
+    // Which review the API server made is not known, so all of them must be exempt.
     if attributes.all(|one| review.policies.is_never_refused(one, run.deadline)) {
         return outcome;
     }
@@ -100,7 +101,7 @@ pub(crate) fn review(set: &AdmissionSet, context: RunContext<'_>) -> Outcome {
 // === impl Reviewer ===
 
 impl<'r> Reviewer<'r> {
-    /// Refuses what a Deny refuses.
+    /// Applies Denies with objectConditions.
     fn deny(&self, outcome: &mut Outcome) {
         let run = self.context.run;
         for mode in [Mode::Shadow, Mode::Enforce] {
@@ -160,7 +161,7 @@ impl<'r> Reviewer<'r> {
         }
     }
 
-    /// Refuses what only Allows allow whose objectConditions do not hold.
+    /// Denies the request if only Allows allow it whose objectConditions do not hold.
     fn allow(&self, ways: &[Reviews<'r>], outcome: &mut Outcome) {
         let now = self.context.run.now;
         let policies = self.review.policies;
@@ -217,11 +218,12 @@ impl<'r> Reviewer<'r> {
         }
     }
 
-    /// Refuses what no policy is about and nothing that is known allows: an Allow may have that was removed
-    /// before the gateway followed changes.
+    /// Denies a request that no Allow with objectConditions matches and no known policy allows: an
+    /// Allow with objectConditions may have allowed it that was removed before the gateway started
+    /// to watch.
     fn allow_known(&self, ways: &[Reviews<'r>], outcome: &mut Outcome) {
         let request = self.context.request;
-        // Of the verbs that connect, one was used.
+        // A CONNECT was allowed by one of its verbs.
         let ways: Vec<Reviews<'r>> = match request.operation {
             Operation::Connect => ways.iter().flatten().map(|one| vec![one.clone()]).collect(),
             _ => ways.to_vec(),
@@ -274,7 +276,7 @@ impl<'r> Reviewer<'r> {
         }
     }
 
-    /// The result of all conditions of a policy, those about the review and those about the object.
+    /// Evaluates all conditions of a policy: those on the access review and those on the object.
     fn conditions(&self, policy: &'r AuthorizationPolicy, attributes: &Attributes<'_>) -> MatchConditions {
         let of_object = || self.object_conditions(policy);
         match conditions_of(policy, attributes, self.context.run.deadline) {
@@ -356,7 +358,7 @@ fn evaluation(found: &ConditionalPolicy<'_>, result: PolicyResult) -> PolicyEval
     }
 }
 
-/// `AuthorizationPolicy "a" allows it only where its objectConditions hold: "own" is false`.
+/// `allowed only where objectConditions hold, which do not: AuthorizationPolicy "a": …`.
 fn reason_of(refused: &[(ConditionalPolicy<'_>, String)]) -> String {
     let mut told: Vec<String> = Vec::new();
     for (found, why) in refused {
@@ -378,9 +380,10 @@ fn reason_of(refused: &[(ConditionalPolicy<'_>, String)]) -> String {
     )
 }
 
-// The reviews by which a request may have been allowed.
+// The access reviews by which a request may have been allowed.
 
-/// Each way in which the request may have been allowed; of what connects, one with all verbs.
+/// Each group of access reviews by which the request may have been allowed. For a CONNECT, one
+/// group with all verbs.
 fn ways<'r>(request: &'r Request<'r>) -> Vec<Reviews<'r>> {
     let name = request.name.as_ref();
     let one = |verb, name: &'r str| request.authorization_question(verb, Cow::Borrowed(name));
@@ -394,7 +397,8 @@ fn ways<'r>(request: &'r Request<'r>) -> Vec<Reviews<'r>> {
         ],
         Operation::Update => vec![vec![one("update", name)], vec![one("patch", name)]],
         Operation::Delete if name.is_empty() => {
-            // A collection may be narrowed by its field selector to one name, which the review then has.
+            // A field selector may narrow a collection to one name, which the access review then
+            // contains.
             let of_object =
                 |verb| old_name(request).map(|name| vec![request.authorization_question(verb, name)]);
             let mut ways = vec![vec![one("deletecollection", "")]];
@@ -404,7 +408,8 @@ fn ways<'r>(request: &'r Request<'r>) -> Vec<Reviews<'r>> {
         }
         Operation::Delete => vec![vec![one("delete", name)]],
         Operation::Create if !request.subresource.is_empty() => vec![vec![one("create", name)]],
-        // An apply or update of what is not there creates, and names it in both reviews.
+        // An apply or update creates an object that does not exist, and both access reviews contain
+        // its name.
         Operation::Create if !name.is_empty() => vec![
             vec![one("create", "")],
             vec![one("patch", name), one("create", name)],
@@ -414,11 +419,11 @@ fn ways<'r>(request: &'r Request<'r>) -> Vec<Reviews<'r>> {
     }
 }
 
-/// The reviews one of which a Deny must be about to refuse the request.
+/// The access reviews for Denies: a Deny that matches one of them denies the request.
 fn denied_reviews<'r>(request: &'r Request<'r>) -> Vec<Attributes<'r>> {
     let reviews = ways(request).into_iter().flatten();
     match request.operation {
-        // That it was patched or updated is not known.
+        // Whether it was a patch or update is not known.
         Operation::Create => reviews
             .filter(|one| matches!(&one.target, Target::Resource(resource) if resource.verb == "create"))
             .collect(),

@@ -1,8 +1,8 @@
-//! Webhook configurations of a cluster that call this gateway: which requests its `/validate` and `/mutate`
-//! are known to see, before their objects are known.
+//! The webhook configurations of a cluster that call this gateway: which requests are certain to
+//! reach its `/validate` and `/mutate`, decided before their objects are known.
 //!
-//! A request is covered if one webhook is sure to be called about it, whatever its object is, and the API
-//! server refuses it where that call fails. What is not certain is not covered.
+//! A request is covered if one webhook is certain to be called for it, whatever its object is, and
+//! the API server rejects the request if that call fails. What is uncertain is not covered.
 //!
 //! Follows `ShouldCallHook` of `apiserver/pkg/admission/plugin/webhook/generic/webhook.go`.
 
@@ -23,16 +23,17 @@ use crate::model::{
 };
 use portcullis_cel::{Activation, Budget, Map, Object, ReadExtent, ReadStep, Value, Version, cost};
 
-/// How long after a webhook configuration was written some API server may not follow it yet, in seconds.
+/// For how many seconds after a webhook configuration is written an API server may still use the
+/// previous one.
 const TAKES_EFFECT_SECONDS: i64 = 10;
 
-/// The fields of `request` that name its resource, whose version is not known.
+/// The fields of `request` with the resource, whose version is not known.
 const RESOURCES: [&str; 2] = ["resource", "requestResource"];
 
 /// The most webhooks that a message names.
 const MAX_NAMED: usize = 3;
 
-/// The webhooks of a cluster that call this gateway, or would.
+/// The webhooks of a cluster whose path is one of this gateway's.
 #[derive(Debug)]
 pub struct Registrations {
     webhooks: Vec<Registration>,
@@ -40,17 +41,17 @@ pub struct Registrations {
     environment: ExpressionEnvironment,
 }
 
-/// One webhook of a cluster whose path is one of this gateway's.
+/// A webhook of a cluster whose path is one of this gateway's.
 #[derive(Debug)]
 pub struct Registration {
     phase: Phase,
     webhook: Arc<Webhook>,
     since: Option<Time>,
-    /// Why it counts for no request, if it does not.
+    /// Why it covers no request at all, if so.
     unfit: Option<String>,
 }
 
-/// A request before its object is known: the variable `request` of `matchConditions`.
+/// The variable `request` of `matchConditions`, before the object of the request is known.
 #[derive(Debug)]
 struct AnnouncedRequest<'r> {
     operation: Operation,
@@ -60,14 +61,15 @@ struct AnnouncedRequest<'r> {
     user: UserView<'r>,
 }
 
-/// The resource of a request, in a version that is not known.
+/// The resource of a request, whose version is not known.
 #[derive(Debug)]
 struct AnyVersion<'r>(&'r ResourceAttributes<'r>);
 
 // === impl Registrations ===
 
 impl Registrations {
-    /// Those of `webhooks`, whose expressions are of `version`, in a cluster that has these `equivalents`.
+    /// Creates the registrations of a cluster with these `equivalents`; the expressions of
+    /// `webhooks` are compiled for `version`.
     #[must_use]
     pub fn new(webhooks: Vec<Registration>, equivalents: Equivalents, version: Version) -> Self {
         Self {
@@ -77,7 +79,7 @@ impl Registrations {
         }
     }
 
-    /// Whether both cover the same for the same reasons.
+    /// Whether both cover the same requests for the same reasons.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let mut pairs = self.webhooks.iter().zip(&other.webhooks);
@@ -90,13 +92,13 @@ impl Registrations {
             })
     }
 
-    /// Each webhook that does not count, whatever the request is, with the reason.
+    /// The webhooks that cover no request at all, with the reasons.
     pub fn unfit(&self) -> impl Iterator<Item = (&Webhook, &str)> {
         let all = self.webhooks.iter();
         all.filter_map(|one| Some((&*one.webhook, one.unfit.as_deref()?)))
     }
 
-    /// Each webhook that counts.
+    /// The webhooks that may cover requests.
     pub fn fit(&self) -> impl Iterator<Item = &Webhook> {
         let fit = self.webhooks.iter().filter(|one| one.unfit.is_none());
         fit.map(|one| &*one.webhook)
@@ -106,7 +108,7 @@ impl Registrations {
         self.webhooks.iter().filter(move |one| one.phase == phase)
     }
 
-    /// Since when a webhook of `phase` without conditions is called about each of these writes.
+    /// Since when a webhook of `phase` without match conditions is called for each of these writes.
     fn since(&self, phase: Phase, writes: &[(Operation, ResourceAttributes<'_>)]) -> Option<Time> {
         let covers_all = |one: &Registration| {
             let covers = |(operation, request): &(Operation, ResourceAttributes<'_>)| {
@@ -122,7 +124,7 @@ impl Registrations {
         covering.filter_map(Registration::takes_effect).min()
     }
 
-    /// Why `one` is not sure to be called about the request.
+    /// Why `one` is not certain to be called for the request.
     fn why_not(
         &self,
         one: &Registration,
@@ -177,7 +179,7 @@ impl Registrations {
         None
     }
 
-    /// Whether a rule of `webhook` is about the operation, in whichever version the request comes.
+    /// Whether a rule of `webhook` matches the operation in any version of the resource.
     fn has_rule(&self, webhook: &Webhook, operation: Operation, request: &ResourceAttributes<'_>) -> bool {
         let constraints = &webhook.constraints;
         constraints.rules.iter().any(|rule| {
@@ -208,7 +210,7 @@ impl AdmissionCoverage for Registrations {
         };
         let mut reasons = Vec::new();
         for one in self.of_phase(Phase::Validate) {
-            // The first that covers it ends the search.
+            // The first webhook that covers the request ends the search.
             let why = self.why_not(one, (attributes, request), is_cluster_scoped, (now, deadline))?;
             let Webhook {
                 configuration, name, ..
@@ -244,7 +246,7 @@ impl AdmissionCoverage for Registrations {
     }
 }
 
-/// Whether the rule is about such a request in the version of `resource`.
+/// Whether the rule matches the request, ignoring its version.
 fn matches(
     rule: &MatchRule,
     resource: &GroupVersionResource<'_>,
@@ -260,12 +262,12 @@ fn matches(
     })
 }
 
-/// Whether it is for Namespaces, which are in themselves.
+/// Whether the request is for Namespaces, which have their own name as namespace.
 fn is_of_namespaces(request: &ResourceAttributes<'_>) -> bool {
     request.group.is_empty() && request.resource == "namespaces"
 }
 
-/// Every operation as which a request may come to admission.
+/// All operations that admission may see for the request.
 fn operations(request: &ResourceAttributes<'_>) -> &'static [Operation] {
     let is_this = |(name, subresource, _): &(&str, &str, _)| {
         request.group.is_empty() && request.resource == *name && request.subresource == *subresource
@@ -275,7 +277,7 @@ fn operations(request: &ResourceAttributes<'_>) -> &'static [Operation] {
     }
     match request.verb.as_ref() {
         "create" => &[Operation::Create],
-        // They may create what is not there.
+        // Updates and patches may create an object.
         "update" | "patch" => &[Operation::Update, Operation::Create],
         "delete" | "deletecollection" => &[Operation::Delete],
         _ => &[
@@ -290,8 +292,8 @@ fn operations(request: &ResourceAttributes<'_>) -> &'static [Operation] {
 // === impl Registration ===
 
 impl Registration {
-    /// One of a configuration of `phase` that is as it is `since` then, if that is known; `misses` says why
-    /// its calls do not reach this gateway, if they do not.
+    /// Creates the registration of a webhook of `phase`. Its configuration was last written at
+    /// `since`, if known; `misses` says why its calls do not reach this gateway, if they do not.
     #[must_use]
     pub fn new(phase: Phase, webhook: Arc<Webhook>, since: Option<Time>, misses: Option<String>) -> Self {
         let why = misses.or_else(|| unfit(&webhook));
@@ -304,12 +306,12 @@ impl Registration {
         }
     }
 
-    /// From when on every API server calls it.
+    /// The time from which every API server calls it.
     fn takes_effect(&self) -> Option<Time> {
         Some(self.since?.plus_seconds(TAKES_EFFECT_SECONDS))
     }
 
-    /// Whether `namespaceSelector` is sure to select where the object is.
+    /// Whether `namespaceSelector` is certain to select the namespace of the object.
     fn selects_namespace_of(&self, request: &ResourceAttributes<'_>, is_cluster_scoped: bool) -> bool {
         let selector = &self.webhook.constraints.namespace_selector;
         let has_no_namespace = is_cluster_scoped && !is_of_namespaces(request);
@@ -320,7 +322,7 @@ impl Registration {
     }
 }
 
-/// Why a webhook counts for no request, whichever server it calls.
+/// Why a webhook covers no request, whichever server it calls.
 fn unfit(webhook: &Webhook) -> Option<String> {
     let constraints = &webhook.constraints;
     let opaque = webhook
@@ -343,7 +345,7 @@ fn unfit(webhook: &Webhook) -> Option<String> {
     }
 }
 
-/// Whether an expression compares or walks through a part of `request` of which not everything is known.
+/// Whether an expression uses as a whole a part of `request` that is only partly known.
 fn looks_at_whole(expression: &Expression) -> bool {
     let reads = expression.program().reads();
     let mut of_request = reads.iter().filter(|read| read.slot == REQUEST);
@@ -358,12 +360,12 @@ fn looks_at_whole(expression: &Expression) -> bool {
 // === impl AnnouncedRequest ===
 
 impl AnnouncedRequest<'_> {
-    /// Whether admission shows no namespace of it. Of a Namespace it shows the name.
+    /// Whether its review has no namespace. For a Namespace, the review has its name.
     fn has_no_namespace(&self) -> bool {
         self.is_cluster_scoped && !is_of_namespaces(self.request)
     }
 
-    /// The variables of expressions: nothing is known but `request`.
+    /// The variables of expressions, of which only `request` is known.
     fn activation<'a>(&'a self, environment: &'a ExpressionEnvironment) -> Activation<'a> {
         let mut activation = Activation::new(environment.cel());
         for (slot, name) in [
@@ -381,7 +383,7 @@ impl AnnouncedRequest<'_> {
     }
 }
 
-/// What a review shows of it for certain. `has(request.name)` is not known either where the name is not.
+/// The fields that are certain. If the name is not known, neither is `has(request.name)`.
 impl Object for AnnouncedRequest<'_> {
     fn field(&self, field: &str) -> Option<Value<'_>> {
         let request = self.request;

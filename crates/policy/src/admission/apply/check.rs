@@ -1,4 +1,4 @@
-//! Checks whether a patch may be merged at all.
+//! Checks whether a patch can be merged, and identifies list items.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,8 @@ use crate::admission::GroupVersionKind;
 use crate::admission::matching::is_own_group;
 use portcullis_cel::json::{Kind, Node, write_string};
 
-/// That every field of the patch is known and has a value of its type, and that
-/// no set or map of items has one twice (`typed/validate.go`).
+/// Checks that every field of the patch is known and has a value of its type, and that no list that
+/// is a set or map has duplicate items (`typed/validate.go`).
 pub(crate) fn fits(schemas: &Schemas<'_>, of: &SchemaType<'_>, patch: Node<'_>) -> Result<(), ApplyError> {
     let mut walk = Fits {
         schemas,
@@ -21,8 +21,8 @@ pub(crate) fn fits(schemas: &Schemas<'_>, of: &SchemaType<'_>, patch: Node<'_>) 
     walk.found.into_error(ApplyError::Patch)
 }
 
-/// That nothing in the patch is atomic. A patch that writes one field of an atomic
-/// struct rarely means to remove the others, so Kubernetes refuses it.
+/// Checks that the patch contains nothing atomic. A patch that sets one field of an atomic struct
+/// rarely means to remove the others, so Kubernetes rejects it.
 pub(crate) fn has_no_atomics(
     schemas: &Schemas<'_>,
     of: &SchemaType<'_>,
@@ -41,8 +41,8 @@ pub(crate) fn has_no_atomics(
     }
 }
 
-/// What is wrong with `node` as a whole, if `of` cannot be such a value.
-/// `null` fits everywhere.
+/// Returns an error message if `node` is of another type than `of`, without checking its fields or
+/// items. `null` is allowed everywhere.
 pub(crate) fn misfit(schemas: &Schemas<'_>, of: &SchemaType<'_>, node: Node<'_>) -> Option<String> {
     let fits = match node.kind() {
         Kind::Null => true,
@@ -62,7 +62,7 @@ pub(crate) fn misfit(schemas: &Schemas<'_>, of: &SchemaType<'_>, node: Node<'_>)
     })
 }
 
-/// The value as it is written, or how it begins.
+/// The JSON of the value, truncated.
 fn quoted(node: Node<'_>) -> String {
     const MAX_CHARS: usize = 64;
     let raw = node.raw();
@@ -160,7 +160,7 @@ impl<'w, 's> Fits<'w, 's> {
     }
 }
 
-/// Whether the patch is not asked about it: it is what the object is.
+/// Whether this is a type field, which a patch cannot change.
 pub(crate) fn is_type_meta(field: &str) -> bool {
     matches!(field, "apiVersion" | "kind")
 }
@@ -192,7 +192,7 @@ impl<'w, 's> Atomics<'w, 's> {
         }
     }
 
-    /// Looks at declared fields alone, as Kubernetes does.
+    /// Checks only declared fields, as Kubernetes does.
     fn map(&mut self, maps: Maps<'w, 's>, node: Node<'_>) {
         for (name, value) in node.entries() {
             if let Some(of) = maps.field(&name) {
@@ -218,9 +218,9 @@ impl<'w, 's> Atomics<'w, 's> {
 // Which fields can only be replaced as a whole.
 
 impl Schemas<'_> {
-    /// Whether what stands at `path` in an object of `kind` can only be replaced as a whole, so that
-    /// a configuration must not name it. Through lists the path goes on with the fields of their
-    /// items. `None` where the kind has no such field.
+    /// Whether the value at `path` in an object of `kind` can only be replaced as a whole, so that
+    /// a configuration must not set it. Paths skip lists: the fields of list items follow the name
+    /// of the list. `None` if the kind has no such field.
     ///
     /// # Errors
     ///
@@ -245,16 +245,16 @@ impl Schemas<'_> {
     }
 }
 
-// Which kind an object is after a patch.
+// The kind of an object after a patch.
 
-/// Checks that `after`, of `kind` before a patch, can be read as an object.
+/// Checks the type fields of `after`, an object of `kind` after a patch.
 ///
-/// One of Kubernetes' own kinds stays of that kind and version, and need not say it. A custom
-/// resource says some kind: whether it is the right one, the API server finds when it stores it.
+/// A built-in kind must keep its kind and version, and may omit them. A custom resource must have
+/// some kind; whether it is the right one, the API server checks when it stores the object.
 ///
 /// # Errors
 ///
-/// With what an API server ends such a request: no failure policy is asked.
+/// The message with which an API server rejects the request, whatever the failure policy.
 pub fn check_type_meta(kind: &GroupVersionKind<'_>, after: Node<'_>) -> Result<(), String> {
     if after.kind() != Kind::Object {
         return Err("the object after the patch is no object".to_owned());
@@ -284,16 +284,15 @@ pub fn check_type_meta(kind: &GroupVersionKind<'_>, after: Node<'_>) -> Result<(
     Ok(())
 }
 
-// The identity of list items (structured-merge-diff `typed/helpers.go`,
-// `fieldpath/element.go`).
+// The identity of list items (structured-merge-diff `typed/helpers.go`, `fieldpath/element.go`).
 
-/// The name of an item within its list, as it stands in a path:
-/// `[containerPort=80,protocol="TCP"]`, `[="a value of a set"]`. Two items of
-/// the same name are one. `None` in an atomic list, whose items have no names.
+/// The name of an item within its list, as in paths: `[containerPort=80,protocol="TCP"]`, `[="a
+/// value of a set"]`. Items with the same name are merged. `None` for an atomic list, whose items
+/// have no names.
 ///
 /// # Errors
 ///
-/// Why an item of a set or a map has none.
+/// Why an item of a set or map has no name.
 pub(crate) fn name(lists: &Lists<'_>, item: Node<'_>) -> Result<Option<String>, String> {
     match lists {
         Lists::Atomic => Ok(None),
@@ -326,7 +325,7 @@ fn of_map(keys: &[ListKey<'_>], item: Node<'_>) -> Result<String, String> {
     for key in keys {
         let value = item.get(key.name);
         if value.is_none() && key.default.is_none() {
-            // An item without the key is another one than an item with any.
+            // An absent key differs from any value.
             continue;
         }
         if name.len() > 1 {
@@ -350,8 +349,8 @@ fn of_map(keys: &[ListKey<'_>], item: Node<'_>) -> Result<String, String> {
     Ok(name)
 }
 
-/// Writes a value such that equal values are written the same: `1` and `1.0`
-/// are, `1` and `"1"` are not.
+/// Writes a value such that equal values have equal representations: `1` and `1.0` do, `1` and
+/// `"1"` do not.
 fn write(name: &mut String, value: Node<'_>) {
     match value.kind() {
         Kind::String => write_string(name, &value.as_str().unwrap_or_default()),
@@ -363,7 +362,7 @@ fn write(name: &mut String, value: Node<'_>) {
 fn number(value: Node<'_>) -> String {
     match value.as_i64() {
         Some(int) => int.to_string(),
-        // Adding zero makes `-0.0` the `0` that it equals.
+        // Adding zero turns `-0.0` into `0`, which is equal.
         None => (value.as_f64().unwrap_or(f64::NAN) + 0.0).to_string(),
     }
 }

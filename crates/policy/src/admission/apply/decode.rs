@@ -1,17 +1,18 @@
-//! The object as an API server has it after a mutation: read into its Go type and written again.
+//! Normalizes an object after a mutation as an API server does: it decodes the object into its Go
+//! type and encodes it again.
 //!
 //! ```text
 //! before ─ patch or configuration ─▶ after ─ decode ─▶ after, as Go writes it │ error
 //! ```
 //!
-//! Go leaves out what is empty where its type says so (`omitempty`), writes other fields even if
-//! nobody set them, and has one spelling of quantities, times and bytes. Defaults are code and are
-//! not filled in here. Only what differs from the object before is read; everything else was written by
-//! an API server.
+//! Go omits empty fields that are marked `omitempty`, writes other fields even if they were not
+//! set, and has one format for quantities, times and bytes. Defaults are set by code of Kubernetes
+//! and are not added here. Only values that differ from the object before are decoded, because an
+//! API server wrote the others.
 //!
-//! A newer API server may know fields that are not known here, so those are kept. They are errors
-//! only where a policy's JSON Patch adds them (`jsonPatcher.Patch` of apiserver
-//! `pkg/admission/plugin/policy/mutating/patch/json_patch.go`).
+//! Unknown fields are kept, because a newer API server may know them. They are errors only if the
+//! JSON Patch of a policy adds them (`jsonPatcher.Patch` of
+//! `apiserver/pkg/admission/plugin/policy/mutating/patch/json_patch.go`).
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -28,22 +29,23 @@ use crate::admission::GroupVersionKind;
 use portcullis_cel::json::{Kind, Node, write_string};
 use portcullis_cel::{Quantity, Timestamp};
 
-/// What became of an object.
+/// The result of decoding and encoding an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodedObject {
-    /// It, as Go writes it; `None` if that is how it was written already.
+    /// The object as Go encodes it; `None` if it was in this form already.
     pub text: Option<String>,
-    /// Whether it is another object than before. A field that is not known makes no difference
+    /// Whether the object differs from the object before. Unknown fields do not count
     /// (`apimachinery/pkg/api/equality/semantic.go`).
     pub is_changed: bool,
 }
 
-/// The object of `kind` that was `before` and is `after`. One of a kind that is not built in has
-/// no Go type, and is as it is.
+/// Decodes and encodes the object `after`, of `kind`, which was `before`. An object of a kind that
+/// is not built in has no Go type and stays as it is.
 ///
 /// # Errors
 ///
-/// What of the change is not of its field's type or, read strictly, not known at all.
+/// Fails if a changed value is of a wrong type or, in [`DecodeMode::Strict`], if a new field is
+/// unknown.
 pub fn decode(
     kind: &GroupVersionKind<'_>,
     before: Node<'_>,
@@ -83,20 +85,20 @@ pub fn decode(
     })
 }
 
-// Reads an object part by part, and writes it.
+// Decodes and encodes an object field by field.
 
-/// The most fields that are not known of which a note is made.
+/// The most unknown fields that are collected.
 const MAX_UNKNOWN: usize = 1_000;
 
-/// One object that is being read.
+/// The walk through one object.
 pub(crate) struct DecodeWalk<'s> {
     schemas: &'s Schemas<'static>,
     reading: DecodeMode,
     path: String,
-    /// The path without the places in lists: the items of a list are of one type.
+    /// The path without list indices and map keys, which is equal for all items of a list or map.
     shape: String,
     level: usize,
-    /// What Go writes.
+    /// The encoded object.
     pub(crate) out: String,
     pub(crate) is_changed: bool,
     pub(crate) found: FieldMismatches,
@@ -115,14 +117,14 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
-/// The digits of a second that `metav1.MicroTime` has.
+/// The number of fractional digits of `metav1.MicroTime`.
 const MICRO_DIGITS: usize = 6;
 
-/// The value as Go writes it, which is a scalar of its type's class or goes into `[]byte`.
+/// The value as Go encodes it. The value is a scalar of the right class, or anything for `[]byte`.
 ///
 /// # Errors
 ///
-/// Why Go does not read it.
+/// Why Go does not decode it.
 pub(crate) fn encoded(of: Scalar, node: Node<'_>, reading: DecodeMode) -> Result<Cow<'_, str>, String> {
     let text = node.as_str();
     match (of, text) {
@@ -152,7 +154,7 @@ pub(crate) fn encoded(of: Scalar, node: Node<'_>, reading: DecodeMode) -> Result
                 .map_err(|error| format!("illegal base64 data: {error}"))?;
             Ok(quoted(&BASE64.encode(bytes)))
         }
-        // Go reads a list of numbers, too.
+        // Go also accepts a list of numbers.
         (Scalar::Bytes, None) => {
             let bytes = node.items().map(|item| byte(item, reading));
             let bytes: Option<Vec<u8>> = bytes.collect();
@@ -173,7 +175,7 @@ pub(crate) fn encoded(of: Scalar, node: Node<'_>, reading: DecodeMode) -> Result
     }
 }
 
-/// What Go writes of one that was not set.
+/// The encoding of the zero value.
 pub(crate) const fn zero(of: Scalar) -> &'static str {
     match of {
         Scalar::String => "\"\"",
@@ -211,7 +213,7 @@ fn byte(item: Node<'_>, reading: DecodeMode) -> Option<u8> {
     read.ok()?.parse().ok()
 }
 
-/// The integer that a double is.
+/// The integer that is equal to a double.
 fn whole(node: Node<'_>) -> Option<i64> {
     const LIMIT: f64 = 9.0e18;
     let value = node.as_f64()?;
@@ -220,13 +222,13 @@ fn whole(node: Node<'_>) -> Option<i64> {
     (value.fract() == 0.0 && value.abs() < LIMIT).then_some(whole)
 }
 
-/// To the second, in UTC.
+/// The time in UTC, truncated to seconds.
 fn seconds(text: &str) -> Option<String> {
     let time = Timestamp::parse(text)?;
     Some(Timestamp::from_seconds(time.seconds())?.to_string())
 }
 
-/// To the microsecond, which must be written with all its digits.
+/// The time in UTC, truncated to microseconds. The input must have exactly six fractional digits.
 fn micro(text: &str) -> Option<String> {
     let (_, fraction) = text.split_once('.')?;
     let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
@@ -249,17 +251,17 @@ fn quoted(text: &str) -> Cow<'static, str> {
     Cow::Owned(out)
 }
 
-// How objects are read.
+// How objects are decoded.
 
-/// How an object that was changed is read.
+/// How a changed object is decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecodeMode {
-    /// As JSON, in which a field that no API server had yet is an error.
+    /// As JSON; a new unknown field is an error.
     Strict,
-    /// As JSON.
+    /// As JSON; unknown fields are kept.
     Lenient,
-    /// As values of an expression, which convert more freely: numbers that are too large wrap
-    /// (`FromUnstructured` of `apimachinery/pkg/runtime/converter.go`).
+    /// As values of an expression, with conversions as in Go: numbers that are too large wrap
+    /// around (`FromUnstructured` of `apimachinery/pkg/runtime/converter.go`).
     Values,
 }
 
@@ -288,7 +290,7 @@ impl<'s> DecodeWalk<'s> {
         }
     }
 
-    /// Writes a value that is there.
+    /// Encodes a value.
     pub(crate) fn value(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) {
         if before.is_some_and(|before| before.raw() == after.raw()) {
             return self.out.push_str(after.raw());
@@ -325,7 +327,7 @@ impl<'s> DecodeWalk<'s> {
         self.level -= 1;
     }
 
-    /// `null` where there must be something is the zero value.
+    /// Encodes `null` as the zero value of its type.
     fn null(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>) {
         let start = self.out.len();
         self.write_zero(of);
@@ -363,13 +365,13 @@ impl<'s> DecodeWalk<'s> {
         self.out.push('}');
     }
 
-    /// A struct: what was written of it, and what Go writes in any case.
+    /// Encodes a struct: its fields, and those that Go always writes.
     fn fields(&mut self, of: &'s SchemaType<'static>, before: Option<Node<'_>>, after: Node<'_>) {
         let Some(maps) = self.schemas.maps(of) else {
             return;
         };
         let before = before.filter(|before| before.kind() == Kind::Object);
-        // One that is there and empty is not the same as none: `emptyDir: {}`.
+        // An empty struct differs from none: `emptyDir: {}`.
         self.is_changed |= before.is_none();
         self.out.push('{');
         let start = self.out.len();
@@ -396,11 +398,11 @@ impl<'s> DecodeWalk<'s> {
         own: Option<Node<'_>>,
         start: usize,
     ) {
-        // Only here is the path that of a field of the whole.
+        // Only at this level, `apiVersion` and `kind` are those of the object.
         let is_of_root = self.level == 1 && is_type_meta(name);
         match maps.declared(name) {
             _ if own.is_some_and(|own| own.raw() == value.raw()) => self.member(name, value.raw(), start),
-            // The object is of the kind that it was of, whether it says so or not.
+            // The kind of the object does not change, even if the fields do.
             Some(_) if is_of_root => self.member(name, own.unwrap_or(value).raw(), start),
             Some(field) if value.is_null() => self.absent(field, own, start),
             Some(field) => self.present(field, value, own, start),
@@ -411,7 +413,7 @@ impl<'s> DecodeWalk<'s> {
         }
     }
 
-    /// A field that is written, unless it is empty.
+    /// Encodes a field that is set; it is omitted if it is empty and `omitempty`.
     fn present(
         &mut self,
         field: &'s SchemaField<'static>,
@@ -434,7 +436,7 @@ impl<'s> DecodeWalk<'s> {
         }
     }
 
-    /// A field that is not written: Go may write it nevertheless.
+    /// Encodes a field that is not set: Go writes its zero value unless it is `omitempty`.
     fn absent(&mut self, field: &'s SchemaField<'static>, own: Option<Node<'_>>, start: usize) {
         let is_missed = |own: Node<'_>| !own.is_null() && (field.is_pointer || !self.is_zero(&field.of, own));
         let is_missed = own.is_some_and(is_missed);
@@ -457,7 +459,7 @@ impl<'s> DecodeWalk<'s> {
         }
     }
 
-    /// The value that Go has before anything is read.
+    /// Writes the zero value of Go.
     fn write_zero(&mut self, of: &'s SchemaType<'static>) {
         match of {
             SchemaType::Scalar(scalar) => self.out.push_str(zero(*scalar)),
@@ -475,7 +477,7 @@ impl<'s> DecodeWalk<'s> {
         }
     }
 
-    /// Whether it is what Go has before anything is read.
+    /// Whether the value is the zero value of Go.
     fn is_zero(&self, of: &'s SchemaType<'static>, node: Node<'_>) -> bool {
         let Some(maps) = self
             .schemas
@@ -509,7 +511,8 @@ impl<'s> DecodeWalk<'s> {
         self.out.push(':');
     }
 
-    /// Only where it is an error. The shape has no key of a map, and the name of the field once.
+    /// Notes an unknown field if that is an error. Its shape identifies the field across the items
+    /// of lists and maps.
     fn note_unknown(&mut self) {
         if self.reading == DecodeMode::Strict && self.unknown.len() < MAX_UNKNOWN {
             self.unknown.push(Unknown {
@@ -529,7 +532,7 @@ impl<'s> DecodeWalk<'s> {
     }
 }
 
-/// Whether Go takes what it wrote for empty.
+/// Whether the encoded value is empty, as `omitempty` defines it.
 fn is_empty(of: &SchemaType<'_>, written: &str) -> bool {
     match of {
         SchemaType::Struct(..) => false,

@@ -4,46 +4,46 @@ use std::fmt;
 
 use crate::model::truncate_with_mark;
 
-/// The most bytes that a configuration may have as JSON, as the API server
-/// bounds a request; an expression can make far more out of few values.
+/// The most bytes of a configuration as JSON, which is the API server's limit for a request. An
+/// expression can create far more from few values.
 pub const MAX_CONFIGURATION: usize = 3 << 20;
 
-/// How deep a configuration may nest, and how deep what changed is compared with a
-/// schema: far deeper than any type of Kubernetes, and no deeper than any thread's stack.
+/// The most levels of a configuration, and of changed values that are compared with a schema: far
+/// more than any type of Kubernetes has, and few enough for the stack of any thread.
 pub const MAX_LEVELS: usize = 256;
 
-/// Why a configuration is not applied. The texts are Kubernetes', where
-/// those do not show Go's own structures.
+/// Why a configuration is not applied. The messages are those of Kubernetes, except where those
+/// print Go structures.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApplyError {
-    /// An `Object…{}` stands where another name belongs.
+    /// An object has another type name than its field requires.
     #[error("type mismatch: {}", names(.0))]
     TypeNames(Vec<WrongName>),
-    /// A value that no object can have.
+    /// A value of a type that is not allowed in an object.
     #[error("invalid ApplyConfiguration: {0}")]
     Value(FieldMismatch),
-    /// The kind has no schema here.
+    /// There is no schema for the kind.
     #[error(
         "no schema for {kind}: ApplyConfiguration knows the kinds built into Kubernetes alone, use JSONPatch for any other"
     )]
     UnknownKind {
-        /// Group, version and kind, as Kubernetes writes them.
+        /// Group, version and kind, in the notation of Kubernetes.
         kind: String,
     },
-    /// The configuration does not fit the kind.
+    /// The configuration does not match the schema of the kind.
     #[error("error applying patch: failed to convert patch object to typed object: {0}")]
     Patch(FieldMismatches),
-    /// The configuration would replace what can only be replaced as a whole.
+    /// The configuration sets parts of atomic lists, maps or structs.
     #[error(
         "error applying patch: invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}",
         .0.join(", ")
     )]
     Atomic(Vec<String>),
-    /// The object does not fit its kind, where the configuration names it.
+    /// The object does not match the schema of its kind, in a field that the configuration sets.
     #[error("error applying patch: failed to convert original object to typed object: {0}")]
     Object(FieldMismatches),
-    /// The object with the configuration cannot be read into its type.
+    /// The merged object cannot be decoded into its type.
     #[error("error applying patch: {0}")]
     Decode(#[from] DecodeError),
     /// The configuration is too large or nests too deep.
@@ -55,33 +55,33 @@ pub enum ApplyError {
     TooLarge,
 }
 
-/// An object type whose name is not that of the field it is in.
+/// An object whose type name is not that of its field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongName {
-    /// The name.
+    /// The type name that was found.
     pub found: String,
-    /// The name that belongs there.
+    /// The type name that the field requires.
     pub expected: String,
 }
 
-/// Something at some path that is not what it should be.
+/// An error at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldMismatch {
-    /// Where, such as `.spec.containers[name="a"].image`; empty for the whole.
+    /// The path, such as `.spec.containers[name="a"].image`; empty for the whole.
     pub path: String,
     /// What is wrong.
     pub message: String,
 }
 
-/// All that does not fit; at most [`FieldMismatches::MAX_MISMATCHES`].
+/// The errors that were found, at most [`FieldMismatches::MAX_MISMATCHES`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FieldMismatches(Vec<FieldMismatch>);
 
-/// The most bytes of the path of a finding. A path has the keys above it, which users choose, and an
-/// object may have many findings below one key.
+/// The most bytes of the path of an error. Paths contain keys that users choose, and an object may
+/// have many errors below one long key.
 const MAX_PATH_BYTES: usize = 1 << 10;
 
-/// `path`, as much of it as findings have.
+/// `path`, truncated for errors.
 pub(crate) fn noted_path(path: &str) -> String {
     truncate_with_mark(path, MAX_PATH_BYTES).into_owned()
 }
@@ -110,10 +110,10 @@ impl fmt::Display for FieldMismatch {
 // === impl FieldMismatches ===
 
 impl FieldMismatches {
-    /// After this many, the search ends.
+    /// Further errors are dropped.
     pub const MAX_MISMATCHES: usize = 16;
 
-    /// Adds one, if there are not enough.
+    /// Adds an error, unless there are too many already.
     pub(crate) fn push(&mut self, path: &str, message: String) {
         if self.0.len() < Self::MAX_MISMATCHES {
             let path = noted_path(path);
@@ -121,17 +121,17 @@ impl FieldMismatches {
         }
     }
 
-    /// Each, in the order found.
+    /// The errors, in the order found.
     pub fn iter(&self) -> impl Iterator<Item = &FieldMismatch> {
         self.0.iter()
     }
 
-    /// The error that `of` makes of them, if there are any.
+    /// Returns the error that `of` creates from the mismatches, if there are any.
     pub(crate) fn into_error(self, of: impl FnOnce(Self) -> ApplyError) -> Result<(), ApplyError> {
         self.none().map_err(of)
     }
 
-    /// That there are none.
+    /// Returns `Err` with the mismatches, if there are any.
     pub(crate) fn none(self) -> Result<(), Self> {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
@@ -147,13 +147,13 @@ impl fmt::Display for FieldMismatches {
     }
 }
 
-/// Why an object cannot be read into its type.
+/// Why an object cannot be decoded into its type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Values that are not of their fields' types.
+    /// Values of wrong types.
     #[error("{0}")]
     Mismatches(FieldMismatches),
-    /// Fields that are not known, by their paths.
+    /// The paths of unknown fields.
     #[error("strict decoding error: {}", unknown_fields(.0))]
     Unknown(Vec<String>),
 }

@@ -1,7 +1,8 @@
-//! The schema of the built-in types: how they merge, and how Go reads and writes them.
+//! The schema of the built-in types: how they merge, and how Go decodes and encodes them.
 //!
-//! The first is derived from an API server's OpenAPI, as in structured-merge-diff: the fields,
-//! which lists are sets or maps, and what is atomic. The second is what the Go types say.
+//! How types merge (fields, which lists are sets or maps, and what is atomic) is derived from the
+//! OpenAPI of an API server, as in structured-merge-diff. How they are decoded and encoded is
+//! derived from the Go types.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -17,37 +18,37 @@ pub struct Schemas<'s> {
     structs: Vec<Struct<'s>>,
 }
 
-/// What a value may be, and how two of them merge.
+/// The type of a value, which determines how two values merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SchemaType<'s> {
-    /// Anything that is neither list nor map.
+    /// Neither a list nor a map.
     Scalar(Scalar),
     /// A list.
     List(Box<Self>, Lists<'s>),
-    /// A map of any keys.
+    /// A map with arbitrary keys.
     Map(Box<Self>, Atomic),
-    /// A map of known keys, by the index of its struct; an atomicity that is given here overrides that of the
-    /// struct.
+    /// A map with known keys, as the index of a struct. An atomicity given here overrides that of
+    /// the struct.
     Struct(usize, Option<Atomic>),
-    /// Anything: maps merge key by key, lists are atomic.
+    /// Any value: maps merge key by key, lists are atomic.
     Deduced,
-    /// Anything, replaced as a whole.
+    /// Any value, which is replaced as a whole.
     Untyped,
 }
 
-/// Whether it can only be replaced as a whole.
+/// Whether a value can only be replaced as a whole.
 pub(crate) type Atomic = bool;
 
-/// What a scalar is in Go.
+/// The Go type of a scalar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scalar {
     /// `string`.
     String,
-    /// `[]byte`: text in base64.
+    /// `[]byte`, in base64.
     Bytes,
-    /// `metav1.Time`: seconds.
+    /// `metav1.Time`, with a precision of seconds.
     Time,
-    /// `metav1.MicroTime`: microseconds.
+    /// `metav1.MicroTime`, with a precision of microseconds.
     MicroTime,
     /// `resource.Quantity`.
     Quantity,
@@ -65,14 +66,14 @@ pub(crate) enum Scalar {
     Any,
 }
 
-/// The classes of scalars that merging tells apart, because OpenAPI tells no more.
+/// The classes of scalars that merging distinguishes: those of OpenAPI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScalarClass {
-    /// Text.
+    /// A string.
     String,
     /// A number.
     Numeric,
-    /// A truth value.
+    /// A boolean.
     Boolean,
     /// Any of these.
     Any,
@@ -81,44 +82,44 @@ pub(crate) enum ScalarClass {
 /// How two lists merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lists<'s> {
-    /// Not at all: a list is replaced as a whole.
+    /// The list is replaced as a whole.
     Atomic,
-    /// Equal scalars are one item.
+    /// The list is a set: equal scalars are one item.
     Set,
     /// Items with the same keys are one item, and are merged.
     Map(Vec<ListKey<'s>>),
 }
 
-/// A field that identifies the items of a list.
+/// A key field of the items of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListKey<'s> {
     pub(crate) name: &'s str,
-    /// The value of the field in an item that does not have it, as JSON.
+    /// The default value of the field, as JSON.
     pub(crate) default: Option<&'s str>,
 }
 
-/// A map of known keys.
+/// A map with known keys.
 #[derive(Debug, Default)]
 pub(crate) struct Struct<'s> {
     /// Its name, such as `apps.v1.DeploymentSpec`.
     name: &'s str,
-    /// By name, sorted.
+    /// Sorted by name.
     fields: Vec<SchemaField<'s>>,
     atomic: Atomic,
 }
 
-/// A known key.
+/// A field of a struct.
 #[derive(Debug)]
 pub(crate) struct SchemaField<'s> {
     pub(crate) name: &'s str,
     pub(crate) of: SchemaType<'s>,
-    /// Whether Go leaves it out while it is empty (`omitempty`); else it is always written.
+    /// Whether Go omits the field if it is empty (`omitempty`); otherwise it is always written.
     pub(crate) omits_empty: bool,
-    /// Whether it is a pointer in Go, which only `null` leaves empty.
+    /// Whether the field is a pointer in Go, which is empty only if it is null.
     pub(crate) is_pointer: bool,
 }
 
-/// The parts of a type that matter for maps.
+/// The view of a type as a map.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Maps<'t, 's> {
     fields: &'t [SchemaField<'s>],
@@ -135,8 +136,7 @@ const UNTYPED: &SchemaType<'static> = &SchemaType::Untyped;
 // === impl Schemas ===
 
 impl Schemas<'static> {
-    /// The kinds that are built into Kubernetes, of the version that
-    /// `schema.txt` names.
+    /// The built-in kinds of the Kubernetes version that `schema.txt` names.
     #[must_use]
     pub fn builtin() -> &'static Self {
         &BUILTIN
@@ -144,7 +144,7 @@ impl Schemas<'static> {
 }
 
 impl<'s> Schemas<'s> {
-    /// Whether a configuration can be applied to objects of this kind.
+    /// Checks that a configuration can be applied to objects of this kind.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl<'s> Schemas<'s> {
             .ok_or_else(unknown)
     }
 
-    /// The parts of the type that matter for maps, if it may be one.
+    /// The view of the type as a map, if values can be maps.
     pub(crate) fn maps<'t>(&'t self, of: &'t SchemaType<'s>) -> Option<Maps<'t, 's>>
     where
         's: 't,
@@ -189,7 +189,7 @@ impl<'s> Schemas<'s> {
 // === impl SchemaType ===
 
 impl<'s> SchemaType<'s> {
-    /// The items' type and how lists merge, if it may be a list.
+    /// The type of the items, and how lists merge, if values can be lists.
     pub(crate) fn lists(&self) -> Option<(&Self, &Lists<'s>)> {
         match self {
             Self::List(item, lists) => Some((item, lists)),
@@ -198,7 +198,7 @@ impl<'s> SchemaType<'s> {
         }
     }
 
-    /// What scalars it may be, if any.
+    /// The class of scalars that values can be, if any.
     pub(crate) const fn scalars(&self) -> Option<ScalarClass> {
         match self {
             Self::Scalar(scalar) => Some(scalar.class()),
@@ -224,7 +224,7 @@ impl Scalar {
 // === impl Maps ===
 
 impl<'t, 's> Maps<'t, 's> {
-    /// The declared fields; none for a map of any keys.
+    /// The declared fields; empty for a map with arbitrary keys.
     pub(crate) const fn fields(&self) -> &'t [SchemaField<'s>] {
         self.fields
     }
@@ -240,13 +240,13 @@ impl<'t, 's> Maps<'t, 's> {
         self.declared(name).map(|field| &field.of)
     }
 
-    /// The type of the key `name`, if there may be such a key.
+    /// The type of the key `name`, if the key is allowed.
     pub(crate) fn key(&self, name: &str) -> Option<&'t SchemaType<'s>> {
         self.field(name).or(self.rest)
     }
 }
 
-// Reads a table of types.
+// Parses a table of types:
 //
 // ```text
 // # a comment
@@ -264,14 +264,14 @@ impl<'t, 's> Maps<'t, 's> {
 // | `any` `!any` | anything, deduced from the value; as a whole |
 // | `FIELD?:T` `FIELD:*T` | a field that is not written while it is empty; a pointer |
 
-/// The line of a table that cannot be read, from 1.
+/// The number of the line that cannot be parsed, from 1.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SchemaError(usize);
 
 type Places<'s> = HashMap<&'s str, usize>;
 
 impl<'s> Schemas<'s> {
-    /// Reads a table.
+    /// Parses a table.
     pub(crate) fn read(text: &'s str) -> Result<Self, SchemaError> {
         let lines = || text.lines().enumerate().map(|(line, text)| (line + 1, text));
         let named = lines().filter_map(|(_, line)| line.strip_prefix("type ")?.split(' ').next());
@@ -336,7 +336,7 @@ impl<'s> SchemaField<'s> {
     }
 }
 
-/// Reads a type.
+/// Parses a type.
 fn read<'s>(text: &'s str, places: &Places<'s>) -> Option<SchemaType<'s>> {
     if let Some(of) = word(text) {
         return Some(of);
@@ -402,17 +402,17 @@ fn list(text: &str) -> Option<(Lists<'_>, &str)> {
     Some((Lists::Map(keys), item))
 }
 
-// The built-in types as types of CEL's checker.
+// The built-in types as types of the CEL type checker.
 
-/// Declares each struct once. Where a struct contains itself, it is `dyn`.
+/// Declares each struct once. A struct within itself is `dyn`.
 struct Declarations<'t, 's> {
     schemas: &'t Schemas<'s>,
     done: HashMap<usize, portcullis_cel::Type>,
 }
 
 impl<'s> Schemas<'s> {
-    /// The type of objects of `kind`: its fields, and which of them are lists, maps, text, truth values or whole
-    /// numbers. Everything else is `dyn`.
+    /// The CEL type of objects of `kind`: its fields, with lists, maps, strings, booleans and
+    /// integers. All other types are `dyn`.
     ///
     /// `None` if the kind is not built in.
     #[must_use]
@@ -437,7 +437,7 @@ impl<'s> Declarations<'_, 's> {
                 portcullis_cel::Type::map(portcullis_cel::Type::String, self.declare(value))
             }
             SchemaType::Struct(place, _) => self.declare_struct(*place),
-            // Numbers that need not be whole, and types that are written differently in OpenAPI and in Go.
+            // Floating-point numbers, and types that differ between OpenAPI and Go.
             SchemaType::Scalar(_) | SchemaType::Deduced | SchemaType::Untyped => portcullis_cel::Type::Dyn,
         }
     }

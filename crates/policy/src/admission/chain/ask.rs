@@ -4,8 +4,8 @@
 //! selectors, rules ─▶ version of the object ─▶ matchConditions ─▶ dry run ─▶ version of the review
 //! ```
 //!
-//! `ShouldCallHook` of `apiserver/pkg/admission/plugin/webhook/generic/webhook.go`
-//! and the beginnings of `callAttrMutatingHook` and `callHook`.
+//! Follows `ShouldCallHook` of `apiserver/pkg/admission/plugin/webhook/generic/webhook.go` and the
+//! beginnings of `callAttrMutatingHook` and `callHook`.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -23,22 +23,22 @@ use crate::admission::{AdmissionSet, Denial, Request, outcome};
 use portcullis_cel::json::Node;
 use portcullis_cel::json::patch::PatchBudget;
 
-/// Whether a webhook is to be asked.
+/// Whether a webhook has to be called.
 pub(crate) enum WebhookMatch {
-    /// No.
+    /// It does not match.
     Not,
-    /// Yes, about the object as this resource.
+    /// It matches, by this resource.
     As(MatchedResource<'static>),
-    /// Yes, but it cannot be.
+    /// It matches, but cannot be called.
     Fails(WebhookFailure),
 }
 
 impl AdmissionSet {
-    /// Whether the webhook is for this request, with the object as it is now.
+    /// Whether the webhook matches this request, with the object as changed so far.
     ///
     /// # Errors
     ///
-    /// What refuses the request whatever `failurePolicy` says.
+    /// A denial of the request, whatever `failurePolicy` says.
     pub(crate) fn matches(
         &self,
         listed: &ListedWebhook,
@@ -83,7 +83,7 @@ impl AdmissionSet {
             namespace: NamespaceObject::Null,
             access: context.access,
             recorder: context.run.recorder,
-            // It is counted for policies alone.
+            // The cost is reported only for policies.
             spent: &Cell::new(0),
         };
         let Webhook {
@@ -101,7 +101,7 @@ impl AdmissionSet {
     }
 }
 
-/// How to ask a webhook that matched, but for the object.
+/// Creates the call of a webhook that matched, without the object.
 pub(crate) fn call(
     listed: &ListedWebhook,
     request: &Request<'_>,
@@ -132,7 +132,8 @@ pub(crate) fn call(
     })
 }
 
-/// The API server converts; a webhook behind it can only be sent the right version.
+/// Portcullis cannot convert objects, so it can send a webhook only the version that the API server
+/// sent.
 fn unconverted(fault: &MatchError) -> String {
     match fault {
         MatchError::OtherVersion { wanted, sent } => format!(
@@ -150,23 +151,23 @@ fn refusal(fault: &MatchError) -> Denial {
     }
 }
 
-// The decisions of shadow webhooks.
+// Responses of webhooks in shadow mode.
 
-/// What would have come of a webhook, were it not in shadow mode.
+/// What a webhook in shadow mode would have done.
 #[derive(Debug, Clone)]
 pub struct Comparison {
-    /// Which.
+    /// The webhook.
     pub webhook: Arc<Webhook>,
-    /// What it would have said; a failure that its failurePolicy passes over allows.
+    /// Its verdict; a failure that its `failurePolicy` ignores allows the request.
     pub verdict: Verdict,
-    /// What it would have changed of the object as it was at its place in the chain.
+    /// The paths that it would have changed in the object as it was at its position in the chain.
     pub changed: Vec<String>,
-    /// How long it took.
+    /// The duration of the call.
     pub took: Duration,
 }
 
-/// Judges the answer to one of [`Outcome::shadows`](crate::admission::Outcome::shadows) of
-/// a run for this request, which takes no more than `memory` has.
+/// Evaluates the response to one of [`Outcome::shadows`](crate::admission::Outcome::shadows) of a
+/// run for this request, within the budget of `memory`.
 #[must_use]
 pub fn compare(
     call: &Call,
@@ -205,7 +206,7 @@ pub fn compare(
 // === impl Comparison ===
 
 impl Comparison {
-    /// Whether it would have let the request pass.
+    /// Whether it would have allowed the request.
     #[must_use]
     pub const fn allows(&self) -> bool {
         match &self.verdict {
@@ -215,7 +216,7 @@ impl Comparison {
         }
     }
 
-    /// Why it would have refused, or failed; empty where it allows.
+    /// Why it would have denied the request, or failed; empty if it allows the request.
     #[must_use]
     pub fn reason(&self) -> &str {
         match &self.verdict {

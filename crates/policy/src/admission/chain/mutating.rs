@@ -1,5 +1,4 @@
-//! The mutating phase: policies and webhooks, reinvocation, initializers, the
-//! patch.
+//! The mutating phase: policies, webhooks, reinvocation and initializers, and the patch.
 //!
 //! ```text
 //! pass 0: policies ─▶ webhook ─▶ webhook ─▶ …        each sees the object as changed so far
@@ -9,8 +8,8 @@
 //!         initializers ─▶ the patch from the object received to the object now
 //! ```
 //!
-//! `Dispatch` of `apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go`
-//! and `apiserver/pkg/admission/reinvocation.go`.
+//! Follows `Dispatch` of `apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go`, and
+//! `apiserver/pkg/admission/reinvocation.go`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,22 +28,21 @@ use crate::admission::{AdmissionSet, Denial, Outcome, Phase, access_requests, ou
 use crate::model::Cause;
 use portcullis_cel::json::{Node, diff, patch as json_patch};
 
-/// What is known between two steps.
+/// The state between two steps.
 #[derive(Debug, Clone)]
 pub(crate) struct MutatingPhase {
     policies: MutationState,
     webhooks: Reinvocable<usize>,
     stage: MutatingStage,
-    /// 0 in the first pass, 1 in that of reinvocation.
+    /// 0 in the first pass, 1 in the second (reinvocation).
     round: usize,
-    /// The places of the webhooks that could match.
+    /// The webhooks that could match, with their positions.
     candidates: Option<Vec<(usize, Arc<ListedWebhook>)>>,
-    /// The webhook whose answer is awaited.
+    /// The call in flight.
     asked: Option<PendingCall>,
     /// Whether anything changed the object, so that there is a second pass.
     is_changed: bool,
-    /// The object after the webhooks of the first pass, if there is a second;
-    /// none while it is as received.
+    /// In the second pass: the object after the webhooks of the first; `None` if it is as received.
     last_output: Option<Arc<ChangedObject>>,
     outcome: Outcome,
 }
@@ -52,7 +50,7 @@ pub(crate) struct MutatingPhase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MutatingStage {
     Policies,
-    /// The next of the candidates.
+    /// The index of the next candidate.
     Webhooks(usize),
     Initializers,
     End,
@@ -82,7 +80,7 @@ impl MutatingPhase {
         }
     }
 
-    /// Goes on to the next webhook that is to be asked, or to the end.
+    /// Runs to the next call of a webhook, or to the end.
     pub(crate) fn advance(&mut self, set: &AdmissionSet, context: RunContext<'_>) -> Option<Call> {
         while self.stage != MutatingStage::End && self.outcome.denial.is_none() {
             if context.run.deadline.has_passed() {
@@ -130,7 +128,7 @@ impl MutatingPhase {
         }
     }
 
-    /// Looks at one webhook. The call, if it is to be asked.
+    /// Matches one webhook, and returns the call if there is one to make.
     fn webhook(&mut self, next: usize, set: &AdmissionSet, context: RunContext<'_>) -> Option<Call> {
         let RunContext { request, run, .. } = context;
         let candidates = self.candidates.get_or_insert_with(|| {
@@ -145,11 +143,12 @@ impl MutatingPhase {
         };
         self.stage = MutatingStage::Webhooks(next + 1);
         let listed = &*listed;
-        // A shadow is asked about what it would first have seen.
+        // A webhook in shadow mode is called only in the first pass.
         if self.round > 0 && listed.is_shadow {
             return None;
         }
-        // Of one that is not called again, only that it cannot be said whether it matches counts.
+        // A webhook that is not called again is matched nevertheless, because an error of matching
+        // denies the request.
         let is_to_run = self.round == 0 || self.webhooks.is_required(&place);
         let recorded = if is_to_run { context } else { context.unrecorded() };
         let matched = match set.matches(listed, recorded, self.policies.object_of(request)) {
@@ -157,7 +156,7 @@ impl MutatingPhase {
             Ok(WebhookMatch::As(matched)) => Ok(matched),
             Ok(WebhookMatch::Fails(failure)) => Err(failure),
             Err(_) if listed.is_shadow => return None,
-            // Conditions without time fail; the next step says of what.
+            // The conditions failed because the deadline passed; the next step returns that error.
             Err(_) if run.deadline.has_passed() => return None,
             Err(denial) => {
                 self.refuse(*denial, Some(cause(Phase::Mutate, listed)));
@@ -209,8 +208,8 @@ impl MutatingPhase {
         }
     }
 
-    /// There is a second pass if anything changed the object: it may be one now that the
-    /// conditions of others cannot judge.
+    /// Starts the second pass if anything changed the object. Even if nothing is to be reinvoked,
+    /// conditions may fail for the changed object.
     fn end_of_pass(&mut self, context: RunContext<'_>) {
         if self.round > 0 || !self.is_changed {
             self.stage = MutatingStage::Initializers;
@@ -234,7 +233,7 @@ impl MutatingPhase {
 
     // === answers ===
 
-    /// Takes the answer to what was asked.
+    /// Handles the result of the call in flight.
     pub(crate) fn answered(&mut self, context: RunContext<'_>, answer: Option<WebhookAnswer>) {
         let Some(PendingCall { place, cause, call }) = self.asked.take() else {
             return;
@@ -247,7 +246,7 @@ impl MutatingPhase {
         self.settle(context, (place, cause), &call.webhook, result, took);
     }
 
-    /// What the reply changes, if it allows the request.
+    /// Returns the object after the patch of the response, if the response allows the request.
     fn take_reply(
         &mut self,
         call: &Call,
@@ -321,7 +320,7 @@ impl MutatingPhase {
         }
     }
 
-    /// Keeps the books of reinvocation, also of a call that failed.
+    /// Notes what reinvocation depends on, even for a call that failed.
     fn count(&mut self, place: usize, webhook: &Webhook, is_changed: bool) {
         if is_changed {
             self.is_changed = true;
@@ -359,7 +358,7 @@ impl MutatingPhase {
     }
 }
 
-/// Writes authors and times into an AccessRequest, after all else that changes it.
+/// Sets authors and times of an AccessRequest, after all other changes.
 fn author(state: &mut MutationState, context: RunContext<'_>) -> Result<(), ChangeError> {
     let RunContext { request, run, .. } = context;
     if run.only.is_some() || run.requester_unknown || !is_access_request_write(request) {

@@ -1,5 +1,5 @@
-//! What a call of a webhook did: a failure or refusal, and whether it refuses the request; the patch
-//! of a reply; warnings and audit annotations.
+//! The effects of a webhook's response: its failure or denial, its patch, its warnings and audit
+//! annotations.
 //!
 //! Patches are applied as at the end of `callAttrMutatingHook` of
 //! `apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go`.
@@ -19,18 +19,18 @@ use crate::model::{Cause, CauseKind, is_label_key, truncate_with_mark};
 use portcullis_cel::json::patch::{self, PatchBudget};
 use portcullis_cel::json::{Document, Kind, Node, ObjectWriter, diff, write_string};
 
-/// Why a webhook does not simply allow a request.
+/// Why a webhook does not allow a request.
 #[derive(Debug, Clone)]
 pub(crate) enum WebhookFailure {
-    /// It refuses.
+    /// The webhook denies the request.
     Denial(Box<Denial>),
-    /// It could not be asked or not be believed: under its failurePolicy.
+    /// The call failed or its response is invalid; `failurePolicy` applies.
     Call(String),
-    /// The request is refused, whatever it said and its failurePolicy says.
+    /// The request is rejected whatever the response and `failurePolicy` say.
     Fatal(Box<Denial>),
-    /// The deadline of the request itself passed, likewise.
+    /// The deadline of the request itself passed; the request is rejected.
     Expired,
-    /// There are too many calls already, likewise.
+    /// Too many calls are in flight; the request is rejected.
     NotMade(String),
 }
 
@@ -43,16 +43,16 @@ const MAX_PATH_BYTES: usize = 1 << 10;
 /// An object after a patch.
 pub(crate) struct PatchedObject {
     pub(crate) object: Arc<ChangedObject>,
-    /// Whether it is another object, as the API server compares them.
+    /// Whether the object changed, as the API server compares objects.
     pub(crate) is_changed: bool,
 }
 
-/// The object after the patch of the reply; `None` if there is nothing to apply.
+/// Returns the object after the patch of the response; `None` if there is nothing to apply.
 ///
 /// # Errors
 ///
-/// A patch that cannot be read falls under `failurePolicy`; one that cannot be
-/// applied, or of which no object of its kind comes, refuses the request.
+/// `failurePolicy` applies to a patch that cannot be parsed. A patch that cannot be applied, or
+/// whose result is not an object of its kind, rejects the request.
 pub(crate) fn patched(
     call: &Call,
     reply: &WebhookReply,
@@ -80,7 +80,7 @@ pub(crate) fn patched(
              this operation"
         ))
     })?;
-    // v1beta1 has one type of patch and no word for it.
+    // In v1beta1 a patch has only one type, and `patchType` is not checked.
     if call.version == ReviewVersion::V1 && reply.patch_type != JSON_PATCH {
         let why = format!("unsupported patch type {:?}", reply.patch_type);
         return Err(WebhookFailure::Call(why));
@@ -98,7 +98,7 @@ pub(crate) fn patched(
     Ok(Some(PatchedObject { object, is_changed }))
 }
 
-/// What differs, as paths; bounded.
+/// The paths that differ, at most [`MAX_CHANGED_PATHS`].
 pub(crate) fn changed_paths(before: Node<'_>, after: Node<'_>) -> Vec<String> {
     let mut paths: Vec<String> = diff(before, after)
         .into_iter()
@@ -109,7 +109,7 @@ pub(crate) fn changed_paths(before: Node<'_>, after: Node<'_>) -> Vec<String> {
     paths
 }
 
-/// A list of operations, of which nothing more is known yet; or none.
+/// Parses a patch as a list of objects, which are not checked further, or `null`.
 fn read(bytes: &[u8]) -> Result<Document<'_>, String> {
     let undecodable =
         |why: &dyn std::fmt::Display| format!("received undecodable patch in webhook response: {why}");
@@ -137,28 +137,28 @@ fn internal(why: String) -> WebhookFailure {
     WebhookFailure::Fatal(Box::new(outcome::internal(why)))
 }
 
-/// The patch would take more than it may.
+/// The failure for a patch that exceeds a limit.
 fn unchanged(call: &Call, error: &ChangeError) -> WebhookFailure {
     let by = format!("admission webhook \"{}\"", call.webhook.name);
     WebhookFailure::Fatal(Box::new(outcome::unchanged(&by, error)))
 }
 
-// Whether reading an object from JSON changes it.
+// Whether decoding an object from JSON changes it.
 //
-// `metadata.managedFields` says when each manager wrote. The API server takes this time to the
-// nanosecond, and JSON has whole seconds, so the first patch of a request is a change there even
-// if it changes nothing else (`changed` in `callAttrMutatingHook` of
+// `metadata.managedFields` contains the time of each manager's last write. In an API server this
+// time has nanoseconds, while JSON has whole seconds, so the first patch of a request counts as a
+// change there even if it changes nothing else (`changed` in `callAttrMutatingHook` of
 // `apiserver/pkg/admission/plugin/webhook/mutating/dispatcher.go`). Custom resources are JSON from
 // the beginning.
 
-/// What every write changes, and is no manager's.
+/// Metadata that every write changes.
 const BOOKKEEPING: [&str; 3] = [
     "/metadata/managedFields",
     "/metadata/resourceVersion",
     "/metadata/generation",
 ];
 
-/// Whether a manager's time in the object of `request` is that of the request itself.
+/// Whether `managedFields` of the object has an entry whose time is that of this request.
 pub(crate) fn are_new(request: &Request<'_>) -> bool {
     let Some(object) = request.object.filter(|_| is_own_group(&request.kind.group)) else {
         return false;
@@ -171,7 +171,7 @@ pub(crate) fn are_new(request: &Request<'_>) -> bool {
         return true;
     };
     let known: HashSet<&str> = self::entries(old).collect();
-    // Two writes of one manager within a second leave the same entry.
+    // A second write of one manager within a second leaves the entry as it was.
     entries.any(|entry| !known.contains(entry)) || writes(old, object)
 }
 
@@ -182,7 +182,7 @@ fn entries(object: Node<'_>) -> impl Iterator<Item = &str> {
     fields.into_iter().flat_map(Node::items).map(Node::raw)
 }
 
-/// Whether some field is set, or set to something else.
+/// Whether a field is added or changed.
 fn writes(old: Node<'_>, object: Node<'_>) -> bool {
     let operations = diff(old, object);
     operations.iter().any(|operation| {
@@ -193,7 +193,7 @@ fn writes(old: Node<'_>, object: Node<'_>) -> bool {
 // === impl WebhookFailure ===
 
 impl WebhookFailure {
-    /// What a call came to, if there was an answer at all.
+    /// Converts the result of a call; `None` means that there was no result.
     pub(crate) fn to(result: Option<Result<WebhookReply, CallFailure>>) -> Result<WebhookReply, Self> {
         match result {
             Some(Ok(reply)) => Ok(reply),
@@ -221,7 +221,7 @@ impl WebhookFailure {
         matches!(self, Self::Call(_)) && webhook.failure_policy == FailurePolicy::Ignore
     }
 
-    /// What refuses the request; none if the failure is passed over.
+    /// The denial of the request; `None` if the failure is ignored.
     pub(crate) fn refusal(self, webhook: &Webhook) -> Option<Denial> {
         if self.is_ignored(webhook) {
             return None;
@@ -235,7 +235,7 @@ impl WebhookFailure {
     }
 }
 
-/// Passes on what the webhook says besides its verdict, also when it refuses.
+/// Adds the warnings and audit annotations of the response, whether it allows or denies.
 pub(crate) fn add_warnings_and_annotations(outcome: &mut Outcome, webhook: &Webhook, reply: &WebhookReply) {
     own(&mut outcome.audit_annotations, webhook, &reply.audit_annotations);
     for warning in &reply.warnings {
@@ -243,7 +243,7 @@ pub(crate) fn add_warnings_and_annotations(outcome: &mut Outcome, webhook: &Webh
     }
 }
 
-/// The webhook as what refused the request.
+/// The webhook as the cause of a denial.
 pub(crate) fn cause(phase: Phase, listed: &ListedWebhook) -> Cause<'static> {
     let is_alpha = listed.webhook.version == Some(ReviewVersion::V1alpha1);
     Cause {
@@ -263,21 +263,21 @@ pub(crate) fn cause(phase: Phase, listed: &ListedWebhook) -> Cause<'static> {
 const MUTATION: &str = "mutation.webhook.admission.k8s.io";
 const MUTATION_FAILED_OPEN: &str = "failed-open.mutation.webhook.admission.k8s.io";
 const VALIDATION_FAILED_OPEN: &str = "failed-open.validating.webhook.admission.k8s.io";
-/// Which webhook changed what. The API server's own, `patch.webhook.…`, has the
-/// values too, and is written at the audit level Request alone; from outside
-/// there is only the level Metadata, where the data of Secrets must not go.
+/// The annotation for the paths that a webhook changed. The API server's own `patch.webhook.…`
+/// contains the values, too, and is written only at audit level Request or above. A webhook's
+/// annotations are also written at level Metadata, where the data of Secrets must not appear.
 const PATHS: &str = "paths.webhook.portcullis.dev";
 /// The longest value of [`PATHS`], in bytes.
 const PATHS_BYTES: usize = 4 << 10;
 
-/// What the annotations of one request may come to, in bytes, before those of
-/// webhooks themselves are dropped: each may send as much as its reply holds.
+/// The most bytes of the annotations of one request. Annotations of webhooks beyond it are dropped,
+/// because each webhook may send as much as one response can contain.
 pub(crate) const ALL_BYTES: usize = WebhookReply::MAX_ANNOTATION_BYTES;
 
 /// The annotations of one request, by key.
 pub(crate) type AuditAnnotations = BTreeMap<String, String>;
 
-/// That a webhook was to be asked, and whether it changed the object.
+/// Adds an annotation that a webhook was called, and whether it changed the object.
 pub(crate) fn mutation(
     all: &mut AuditAnnotations,
     (round, index): (usize, usize),
@@ -288,7 +288,8 @@ pub(crate) fn mutation(
     add(all, key(MUTATION, round, index), value);
 }
 
-/// Which paths a webhook changed, if any; past the bound, how many more.
+/// Adds an annotation with the paths that a webhook changed, if any, and the number of those that
+/// do not fit.
 pub(crate) fn paths(
     all: &mut AuditAnnotations,
     (round, index): (usize, usize),
@@ -308,7 +309,7 @@ pub(crate) fn paths(
     add(all, key(PATHS, round, index), value);
 }
 
-/// Appends the paths as a list, up to the bound; how many they are.
+/// Appends the paths that fit as a list, and returns their number.
 fn write_paths(out: &mut String, paths: &[String]) -> usize {
     out.push('[');
     let mut written = 0;
@@ -326,18 +327,18 @@ fn write_paths(out: &mut String, paths: &[String]) -> usize {
     written
 }
 
-/// That a mutating webhook could not be asked or believed, and was passed over.
+/// Adds an annotation that the failure of a mutating webhook was ignored.
 pub(crate) fn failed_open(all: &mut AuditAnnotations, (round, index): (usize, usize), webhook: &Webhook) {
     add(all, key(MUTATION_FAILED_OPEN, round, index), webhook.name.clone());
 }
 
-/// The same of a validating webhook.
+/// Adds an annotation that the failure of a validating webhook was ignored.
 pub(crate) fn validation_failed_open(all: &mut AuditAnnotations, index: usize, webhook: &Webhook) {
     add(all, key(VALIDATION_FAILED_OPEN, 0, index), webhook.name.clone());
 }
 
-/// What the webhook itself wants written, under its name. What is then no
-/// qualified name with one slash is dropped, as is what is too much.
+/// Adds the annotations of a webhook itself, prefixed by its name. Keys that are then not a
+/// qualified name with one slash, and what exceeds the limit, are dropped.
 pub(crate) fn own(all: &mut AuditAnnotations, webhook: &Webhook, annotations: &BTreeMap<String, String>) {
     if annotations.is_empty() {
         return;
@@ -353,7 +354,7 @@ pub(crate) fn own(all: &mut AuditAnnotations, webhook: &Webhook, annotations: &B
     }
 }
 
-/// The first value of a key stays.
+/// Keeps the first value of a key.
 fn add(all: &mut AuditAnnotations, key: String, value: String) {
     all.entry(key).or_insert(value);
 }
@@ -362,7 +363,7 @@ fn key(prefix: &str, round: usize, index: usize) -> String {
     format!("{prefix}/round_{round}_index_{index}")
 }
 
-/// Which webhook it is, and what `more` writes of it.
+/// A JSON object that names the webhook, with the fields that `more` writes.
 fn about(webhook: &Webhook, more: impl FnOnce(&mut ObjectWriter<'_>)) -> String {
     let mut value = String::new();
     ObjectWriter::write(&mut value, |fields| {

@@ -1,12 +1,11 @@
-//! The validating phase: policies, then all webhooks at once.
+//! The validating phase: policies, then all webhooks concurrently.
 //!
 //! ```text
 //! policies ─▶ which webhooks match ─▶ all of them asked at once ─▶ the first denial, in their order
 //! ```
 //!
-//! `Dispatch` of `apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go`, which
-//! reports the first denial to arrive; here the reported denial does not depend on
-//! response times.
+//! Follows `Dispatch` of `apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go`, which
+//! returns the denial that arrives first; here the denial does not depend on response times.
 
 use std::sync::Arc;
 
@@ -23,10 +22,10 @@ use crate::admission::{
 use crate::authorization::{Authorization, Shadow};
 use crate::model::{Attributes, Cause, Decision, StatusReason};
 
-/// What is known between the two steps.
+/// The state between the two steps.
 #[derive(Debug, Clone)]
 pub(crate) struct ValidatingPhase {
-    /// What the policies said.
+    /// The outcome of the policies.
     outcome: Outcome,
     matched: Vec<MatchedWebhook>,
 }
@@ -36,14 +35,16 @@ pub(crate) struct ValidatingPhase {
 struct MatchedWebhook {
     webhook: Arc<Webhook>,
     cause: Cause<'static>,
-    /// Why it is not asked.
+    /// Why it is not called, if so.
     failure: Option<WebhookFailure>,
 }
 
 // === impl ValidatingPhase ===
 
 impl ValidatingPhase {
-    /// Runs the policies, after what has `begun` the outcome and was `reviewed` already.
+    /// Evaluates the policies, and adds the outcomes of the steps before: `begun` of
+    /// [`enforce_authorization`] and [`validate_own_kinds`], `reviewed` of
+    /// `reauthorization::review`.
     pub(crate) fn new(
         set: &AdmissionSet,
         context: RunContext<'_>,
@@ -63,8 +64,7 @@ impl ValidatingPhase {
         }
     }
 
-    /// Finds the webhooks that match. The calls of those that are to be asked;
-    /// none if the request is refused already.
+    /// Matches the webhooks, and returns the calls to make; empty if the request is denied already.
     pub(crate) fn matched(&mut self, set: &AdmissionSet, context: RunContext<'_>) -> Vec<Call> {
         let RunContext { request, run, .. } = context;
         if self.outcome.denial.is_some() {
@@ -89,7 +89,7 @@ impl ValidatingPhase {
             };
             calls.extend(self.ask(listed, call, context));
         }
-        // Conditions may have had no time to say anything.
+        // Conditions may have failed because the deadline passed.
         if !candidates.is_empty() && run.deadline.has_passed() {
             (self.outcome.denial, self.outcome.cause) = (Some(outcome::timeout()), None);
         }
@@ -128,7 +128,7 @@ impl ValidatingPhase {
         call
     }
 
-    /// Takes the answers: the end.
+    /// Handles the results of the calls, and completes the outcome.
     pub(crate) fn answered(
         mut self,
         set: &AdmissionSet,
@@ -207,13 +207,13 @@ impl ValidatingPhase {
     }
 }
 
-// Denies and Limits, where the API server asks nobody about them.
+// Denies and Limits, for clusters whose API server uses no authorization webhook.
 
-/// What Denies and Limits say of a request, as the beginning of its outcome, where they are
-/// [enforced](AdmissionSet::enforces_authorization). It is refused where each
-/// [question](Request::authorization_questions) that the API server can have asked would have been. A run
-/// that is limited to one policy or webhook configuration asks none, nor does one of which nobody knows
-/// the user.
+/// Applies Denies and Limits to a request if the set
+/// [enforces](AdmissionSet::enforces_authorization) them, and returns the beginning of its outcome.
+/// The request is denied if each of the [checks](Request::authorization_questions) that the API
+/// server may have made would have been. Does nothing if the run is limited to one policy or
+/// webhook configuration, or if the user is not known.
 pub(crate) fn enforce_authorization(
     set: &AdmissionSet,
     request: &Request<'_>,
@@ -251,10 +251,10 @@ pub(crate) fn enforce_authorization(
     outcome
 }
 
-// The validation of the gateway's own kinds, as part of a run.
+// Validation of Portcullis' own kinds.
 
-/// Adds what the validation of the gateway's own kinds finds in a request to its `outcome`. A run that is limited to one policy or
-/// webhook configuration has none.
+/// Validates objects of Portcullis' own kinds, and adds the errors and warnings to `outcome`. Does
+/// nothing if the run is limited to one policy or webhook configuration.
 pub(crate) fn validate_own_kinds(request: &Request<'_>, run: RunOptions<'_>, outcome: &mut Outcome) {
     let validator = run.own_kinds.filter(|_| run.only.is_none());
     let Some(report) = validator.and_then(|validator| validator.validate(request, run)) else {
@@ -291,7 +291,7 @@ fn invalid(request: &Request<'_>, causes: Vec<StatusCause>) -> Denial {
             name: name.to_string(),
             group: kind.group.to_string(),
             kind: kind.kind.to_string(),
-            // What kubectl shows of an object that is invalid.
+            // kubectl prints the causes of an invalid object.
             causes,
             ..StatusDetails::default()
         },

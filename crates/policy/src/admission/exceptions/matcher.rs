@@ -1,4 +1,4 @@
-//! The exceptions that were used, for the answer, the log and the audit annotation.
+//! Finds the exceptions that excuse denials, and writes their audit annotation.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -14,15 +14,15 @@ use crate::authorization::matching::subject_matches;
 use crate::model::{LabelSelector, NAMESPACE_NAME_LABEL, groups, truncate};
 use portcullis_cel::json::{Node, ObjectWriter};
 
-/// Under which an answer says what was excused.
+/// The key of the audit annotation for excused denials.
 const ANNOTATION: &str = "exceptions.portcullis.dev";
-/// The longest value of that, in bytes.
+/// The longest value of the annotation, in bytes.
 const ANNOTATION_BYTES: usize = 10 << 10;
-/// The longest reason in it, in bytes.
+/// The longest reason in the annotation, in bytes.
 const REASON_BYTES: usize = 1 << 10;
 
-/// What is excused of one request. Each policy is looked up once: whether an
-/// exception applies depends on the request alone.
+/// Finds the exceptions for one request. Looks up each policy once, because whether an exception
+/// applies depends only on the request.
 #[derive(Debug, Default)]
 pub(crate) struct ExceptionMatcher(HashMap<String, Option<Arc<Exception>>>);
 
@@ -67,7 +67,7 @@ fn look_up(policy: &str, set: &AdmissionSet, context: RunContext<'_>) -> Option<
     exceptions.find(applies).map(Arc::clone)
 }
 
-/// Adds `excused` to what was excused before, once.
+/// Adds `excused`, unless it is present already.
 pub(crate) fn note(all: &mut Vec<ExcusedDenials>, excused: ExcusedDenials) {
     let same =
         |one: &ExcusedDenials| one.policy == excused.policy && one.exception.name == excused.exception.name;
@@ -76,8 +76,8 @@ pub(crate) fn note(all: &mut Vec<ExcusedDenials>, excused: ExcusedDenials) {
     }
 }
 
-/// Writes what was excused into the audit annotations, if anything was: a JSON
-/// list, cut after whole entries where it would be too long.
+/// Adds an audit annotation for the excused denials, if there are any: a JSON list, truncated after
+/// a whole entry if it is too long.
 pub(crate) fn publish(all: &[ExcusedDenials], annotations: &mut BTreeMap<String, String>) {
     let mut list = String::from("[");
     for ExcusedDenials { exception, policy } in all {
@@ -103,11 +103,11 @@ pub(crate) fn publish(all: &[ExcusedDenials], annotations: &mut BTreeMap<String,
 
 // Decides whether an exception applies to a request.
 //
-// Matching is stricter than for a binding with the same constraints: if it is unknown
-// whether something is selected, it is not.
+// Matching is stricter than for a binding with the same constraints: what is not known does not
+// match.
 
 impl Exception {
-    /// Whether it applies; `Err` says why not.
+    /// Checks that the exception applies.
     pub(crate) fn applies(&self, set: &AdmissionSet, context: RunContext<'_>) -> Result<(), NotExcused> {
         let RunContext { request, run, .. } = context;
         let constraints = &self.constraints;
@@ -138,7 +138,7 @@ impl Exception {
             namespace: NamespaceObject::Null,
             access: context.access,
             recorder: run.recorder,
-            // It is counted for policies alone.
+            // The cost is reported only for policies.
             spent: &Cell::new(0),
         };
         let environment = &set.webhook_environment;
@@ -160,7 +160,7 @@ impl Exception {
     }
 }
 
-/// The object that is to be; of a DELETE the one that is.
+/// The new object; for DELETE, the existing one.
 fn judged<'r>(request: &Request<'r>) -> Option<Node<'r>> {
     match request.operation {
         Operation::Delete => request.old_object,
@@ -168,9 +168,8 @@ fn judged<'r>(request: &Request<'r>) -> Option<Node<'r>> {
     }
 }
 
-/// Whether `selector` selects the namespace of the request by the labels that
-/// are stored. A namespace that is not known is not selected, and of
-/// cluster-scoped objects none but Namespaces.
+/// Whether `selector` selects the namespace of the request by its stored labels. An unknown
+/// namespace is not selected, and neither is any cluster-scoped object except a Namespace.
 fn selects_namespace(selector: &LabelSelector, request: &Request<'_>, namespaces: &dyn Namespaces) -> bool {
     if selector.is_empty() {
         return true;
@@ -182,7 +181,7 @@ fn selects_namespace(selector: &LabelSelector, request: &Request<'_>, namespaces
     } else {
         &request.namespace
     };
-    // Of a Namespace that is being made nothing is stored yet.
+    // A Namespace that is being created has no stored labels yet.
     let is_made = is_namespace && request.subresource.is_empty() && request.operation == Operation::Create;
     if name.is_empty() || is_made {
         return false;
@@ -199,7 +198,7 @@ fn selects_namespace(selector: &LabelSelector, request: &Request<'_>, namespaces
             }
         })
     };
-    // The API server may know of newer labels than what was read or watched.
+    // The existing object in the request may have newer labels than the ones read or watched.
     let of_request = request.old_object.filter(|_| is_namespace);
     selects(stored.root()) && of_request.is_none_or(selects)
 }

@@ -1,4 +1,5 @@
-//! Selectors and rules together.
+//! The constraints of a policy, binding or webhook: selectors and rules. And an index of
+//! constraints.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,37 +21,37 @@ pub struct Constraints {
     pub namespace_selector: LabelSelector,
     /// `objectSelector`.
     pub object_selector: LabelSelector,
-    /// `rules` or `resourceRules`: any of them.
+    /// `rules` or `resourceRules`: one of them must match.
     pub rules: Vec<MatchRule>,
-    /// What it means that there is no rule.
+    /// What an empty list of rules matches.
     pub no_rules: NoRules,
-    /// `excludeResourceRules`: none of them. Of policies only.
+    /// `excludeResourceRules`: none of them may match. Only policies and bindings have them.
     pub exclude_rules: Vec<MatchRule>,
     /// `matchPolicy`.
     pub match_policy: MatchPolicy,
 }
 
-/// What a list without rules matches.
+/// What an empty list of rules matches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum NoRules {
-    /// Everything: policies and bindings.
+    /// Everything, for policies and bindings.
     #[default]
     Everything,
-    /// Nothing: webhooks.
+    /// Nothing, for webhooks.
     Nothing,
 }
 
 /// `MatchPolicyType`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum MatchPolicy {
-    /// Only what the rules name.
+    /// Only the resources and versions that the rules name.
     Exact,
-    /// Also the same objects under other versions or groups.
+    /// Also the same objects in other versions or groups.
     #[default]
     Equivalent,
 }
 
-/// The request that constraints are asked about, with what they need to know.
+/// A request to match, with the data that matching needs.
 #[derive(Debug, Clone, Copy)]
 pub struct MatchSubject<'s> {
     /// The request.
@@ -59,24 +60,24 @@ pub struct MatchSubject<'s> {
     pub object: Option<Node<'s>>,
     /// The namespaces that are known.
     pub namespaces: &'s dyn Namespaces,
-    /// What holds for the others.
+    /// How to treat namespaces that are not known.
     pub missing: MissingNamespace,
-    /// Which resources are the same.
+    /// Which resources are equivalent.
     pub equivalents: &'s Equivalents,
 }
 
-/// In which version the constraints match: the resource that the rule names, and its kind.
+/// The resource and version by which the constraints matched, with its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatchedResource<'m>(MatchedNames<'m>);
 
-/// Nearly always the names are those of the request, and nothing is copied.
+/// Nearly always these are the names of the request, and nothing is copied.
 #[derive(Debug, Clone)]
 enum MatchedNames<'m> {
     Borrowed(&'m GroupVersionResource<'m>, &'m GroupVersionKind<'m>),
     Owned(Box<(GroupVersionResource<'m>, GroupVersionKind<'m>)>),
 }
 
-/// What rules found.
+/// The result of matching rules.
 enum FoundRule<'m> {
     Nothing,
     Match(MatchedResource<'m>),
@@ -86,12 +87,12 @@ enum FoundRule<'m> {
 // === impl Constraints ===
 
 impl Constraints {
-    /// Whether the request is within the constraints, and as which resource.
+    /// Whether the constraints match the request, and by which resource.
     ///
     /// # Errors
     ///
-    /// A selector that cannot be answered, of constraints which otherwise
-    /// match; a match in a version whose kind is not known.
+    /// Fails if the rules match, but the labels that a selector needs are not known, or if a rule
+    /// matches a version whose kind is not known.
     pub fn matches<'m>(
         &'m self,
         subject: MatchSubject<'m>,
@@ -109,17 +110,16 @@ impl Constraints {
         }
         match self.matches_rules(subject)? {
             None => Ok(None),
-            // Only now that it applies does it matter that the namespace is not known.
+            // An unknown namespace is an error only if the rules match.
             Some(matched) => namespace.map(|_| Some(matched)),
         }
     }
 
-    /// Whether the request is within the rules, whatever the selectors say, and
-    /// as which resource.
+    /// Whether the rules match the request, ignoring the selectors, and by which resource.
     ///
     /// # Errors
     ///
-    /// A match in a version whose kind is not known.
+    /// Fails if a rule matches a version whose kind is not known.
     pub fn matches_rules<'m>(
         &'m self,
         subject: MatchSubject<'m>,
@@ -139,8 +139,8 @@ impl Constraints {
         }
     }
 
-    /// Why the request is not within the constraints, where
-    /// [`matches`](Self::matches) says that it is not.
+    /// Why the constraints do not match the request. Only meaningful if [`matches`](Self::matches)
+    /// returns `None`.
     #[must_use]
     pub fn first_mismatch(&self, subject: MatchSubject<'_>) -> Mismatch {
         let MatchSubject {
@@ -161,7 +161,7 @@ impl Constraints {
         }
     }
 
-    /// The first rule that matches: exactly, then through an equivalent resource.
+    /// Finds a rule that matches exactly, or else by an equivalent resource.
     fn find<'m>(&self, rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> {
         if rules.is_empty() {
             return FoundRule::Nothing;
@@ -182,7 +182,7 @@ impl Constraints {
 
 fn equivalent<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> {
     let request = subject.request;
-    // The API server has just shown that these two are the same.
+    // The API server converted between these two, so they are equivalent.
     if request.is_converted()
         && rules
             .iter()
@@ -210,8 +210,8 @@ fn equivalent<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'
     FoundRule::Nothing
 }
 
-/// Of a custom resource whose definition is not known, neither are its versions. A rule that names
-/// it in another one may well mean this object.
+/// Matches a custom resource whose definition, and so its versions, are not known. A rule that
+/// names it in another version is assumed to mean this object.
 fn unknown<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> {
     let asked = &subject.request.request_resource;
     let rule = rules
@@ -224,7 +224,8 @@ fn unknown<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> 
                 ..asked.clone()
             };
             let mut kind = subject.request.request_kind.clone();
-            // A subresource such as `scale` is of its own kind, whatever the version of the resource.
+            // A subresource such as `scale` has a kind of its own, which does not depend on this
+            // version.
             if (&kind.group, &kind.version) == (&asked.group, &asked.version) {
                 kind.version = version.clone().into();
             }
@@ -247,7 +248,7 @@ impl<'s> MatchSubject<'s> {
         }
     }
 
-    /// As the user asked for it.
+    /// The resource that the user requested.
     const fn as_asked(&self) -> MatchedResource<'s> {
         MatchedResource(MatchedNames::Borrowed(
             &self.request.request_resource,
@@ -255,7 +256,7 @@ impl<'s> MatchSubject<'s> {
         ))
     }
 
-    /// As the API server sent it.
+    /// The resource in the version that the API server sent.
     const fn as_sent(&self) -> MatchedResource<'s> {
         MatchedResource(MatchedNames::Borrowed(&self.request.resource, &self.request.kind))
     }
@@ -280,7 +281,7 @@ impl<'m> MatchedResource<'m> {
         self.0.both().1
     }
 
-    /// The same with text of its own.
+    /// Copies borrowed strings.
     #[must_use]
     pub fn into_owned(self) -> MatchedResource<'static> {
         let (resource, kind) = self.into_parts();
@@ -296,7 +297,8 @@ impl<'m> MatchedResource<'m> {
         }
     }
 
-    /// Whether the object came in this version, so that nothing need be converted.
+    /// Checks that the API server sent the object in this version, so that it need not be
+    /// converted.
     ///
     /// # Errors
     ///
@@ -344,15 +346,15 @@ fn name(resource: &GroupVersionResource<'_>) -> String {
 
 // An index of rules, to find candidates without comparing each one.
 
-/// The places of constraints by the group and resource that their rules name,
-/// so that the cost of a request follows those that could match it.
+/// Indexes constraints by the groups and resources of their rules, so that the cost of a request
+/// depends on those that could match it.
 #[derive(Debug)]
 pub struct Index<T> {
-    /// By group, then resource; `*` stands for itself.
+    /// By group, then resource; `*` is a key like others.
     places: ByName<ByName<Vec<IndexEntry<T>>>>,
 }
 
-/// The names come from manifests, and are few.
+/// A fast hash suffices: the keys come from manifests, and are few.
 type ByName<T> = HashMap<String, T, foldhash::fast::RandomState>;
 
 #[derive(Debug)]
@@ -365,7 +367,7 @@ struct IndexEntry<T> {
 // === impl Index ===
 
 impl<T> Index<T> {
-    /// Indexes what constraints are of, by its place among `all`.
+    /// Indexes the owners of constraints, by their positions in `all`.
     pub fn new<'c>(
         all: impl IntoIterator<Item = (&'c Constraints, Arc<T>)>,
         equivalents: &Equivalents,
@@ -379,7 +381,8 @@ impl<T> Index<T> {
         index
     }
 
-    /// What could match, each with its place, rising. What is not among it does not match.
+    /// Returns everything that could match the request, with its position, in ascending order.
+    /// Nothing else matches.
     #[must_use]
     pub fn candidates(&self, request: &Request<'_>) -> Vec<(usize, &Arc<T>)> {
         let mut candidates = Vec::new();
@@ -448,8 +451,7 @@ impl<T> Index<T> {
     }
 }
 
-/// What has this name. The search stands once in the program, not at each of its uses: less
-/// code has to be fetched for a request.
+/// Looks up a name. Not inlined, because less code in the instruction cache is faster here.
 #[inline(never)]
 fn named<'i, T>(all: &'i ByName<T>, name: &str) -> Option<&'i T> {
     all.get(name)

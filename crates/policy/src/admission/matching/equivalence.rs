@@ -7,16 +7,16 @@ use crate::admission::{GroupVersionKind, GroupVersionResource};
 use crate::model::groups;
 use portcullis_cel::json::Node;
 
-/// What is known of equivalent resources: `EquivalentResourceRegistry` of
-/// `apimachinery/pkg/runtime/mapper.go`.
+/// The known equivalent resources (`EquivalentResourceRegistry` of
+/// `apimachinery/pkg/runtime/mapper.go`).
 ///
-/// The versions of one resource are equivalent, and so are the resources of
-/// several groups of which the API server stores one.
+/// The versions of one resource are equivalent, and so are resources of different groups that the
+/// API server stores as one.
 #[derive(Debug, Clone, Default)]
 pub struct Equivalents {
-    /// In an order, so that the same is found first each time.
+    /// Sorted, so that the first match is always the same.
     classes: BTreeMap<String, Vec<RegisteredResource>>,
-    /// Pairs of a group and resource, to the class they are in.
+    /// The class of each group and resource.
     class_of: HashMap<(String, String), String>,
     custom: CustomResources,
 }
@@ -31,14 +31,14 @@ struct RegisteredResource {
 // === impl Equivalents ===
 
 impl Equivalents {
-    /// Nothing known yet.
+    /// Creates an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a resource. Those of one `class` are equivalent; an empty class is
-    /// that of all versions of the resource in its group.
+    /// Adds a resource. Resources of one `class` are equivalent; an empty string means the class of
+    /// all versions of the resource in its group.
     pub fn register(
         &mut self,
         class: &str,
@@ -60,7 +60,7 @@ impl Equivalents {
         self.classes.entry(class).or_default().push(registered);
     }
 
-    /// The same with these custom resources.
+    /// Returns the registry with these custom resources.
     #[must_use]
     pub fn with(&self, custom: CustomResources) -> Self {
         Self {
@@ -69,13 +69,12 @@ impl Equivalents {
         }
     }
 
-    /// Those that are custom.
     pub(crate) const fn custom(&self) -> &CustomResources {
         &self.custom
     }
 
-    /// The equivalents of a resource with its subresource, itself included, in the order
-    /// registered, each with its kind. `None` if nothing is known of the resource.
+    /// The equivalents of a resource with its subresource, including itself, in the order of
+    /// registration, with their kinds. `None` if the resource is not known.
     pub(crate) fn of(
         &self,
         resource: &GroupVersionResource<'_>,
@@ -91,14 +90,15 @@ impl Equivalents {
         Some(same.map(|one| (one.resource.clone(), one.kind.clone())).collect())
     }
 
-    /// Whether the resource with its subresource is known in the version that it names.
+    /// Whether the resource with its subresource is known in this version.
     pub(crate) fn has(&self, resource: &GroupVersionResource<'_>, subresource: &str) -> bool {
         let of = self.of(resource, subresource);
         of.is_some_and(|all| all.iter().any(|(one, _)| one == resource) || is_single(resource))
     }
 
-    /// Every group and version under which a resource of `group` is known, or, for `*`, each of
-    /// its resources by itself; none of one that has one name alone, or is not known.
+    /// The groups and versions of each class of equivalent resources that `resource` of `group`
+    /// belongs to; for `*`, of each resource of the group. Empty for resources with only one name,
+    /// and for unknown ones.
     pub fn names(
         &self,
         group: &str,
@@ -111,8 +111,8 @@ impl Equivalents {
         })
     }
 
-    /// The groups and resources under which other groups have `resource` of `group`, or, for `*`,
-    /// any resource of it.
+    /// The equivalents in other groups of `resource` of `group`; for `*`, of each resource of the
+    /// group.
     pub(crate) fn in_other_groups(&self, group: &str, resource: &str) -> BTreeSet<(&str, &str)> {
         let meant = self.meant(group, resource).into_iter().flatten();
         let others = meant.filter(|one| one.resource.group != group);
@@ -121,7 +121,7 @@ impl Equivalents {
             .collect()
     }
 
-    /// The classes of `resource` of `group`, which may be `*`.
+    /// The classes of `resource` of `group`; `*` means each resource of the group.
     fn meant(&self, group: &str, resource: &str) -> Vec<&[RegisteredResource]> {
         if resource != "*" {
             return self.class(group, resource).into_iter().collect();
@@ -134,19 +134,17 @@ impl Equivalents {
 
     fn class(&self, group: &str, resource: &str) -> Option<&[RegisteredResource]> {
         let names = (group.to_owned(), resource.to_owned());
-        // Of each name that has a class there is the class: both are registered at once.
+        // `register` adds to both maps, so the class exists.
         let class = self.class_of.get(&names)?;
         self.classes.get(class).map(Vec::as_slice)
     }
 }
 
-// The resources of Kubernetes itself that have more than one name, as API
-// servers of version 1.36 and 1.37 register them (their `api/openapi-spec/swagger.json`,
-// and `pkg/kubeapiserver/default_storage_factory_builder.go` for groups that
-// share what is stored).
+// The built-in resources that have more than one name, as API servers of version 1.36 and 1.37
+// register them (their `api/openapi-spec/swagger.json`, and
+// `pkg/kubeapiserver/default_storage_factory_builder.go` for groups that share storage).
 
-/// Resources with more than one version: group, resource, kind, versions,
-/// and whether there is a `status` of each.
+/// Group, resource, kind, versions, and whether there is a `status` subresource.
 const SEVERAL: [(&str, &str, &str, &[&str], bool); 19] = [
     (
         groups::ADMISSION,
@@ -247,12 +245,12 @@ const BETA: &[&str] = &["v1", "v1beta1"];
 const DEVICES: &[&str] = &["v1", "v1beta1", "v1beta2"];
 
 impl Equivalents {
-    /// Those of Kubernetes itself.
+    /// The equivalents among built-in resources.
     #[must_use]
     pub fn kubernetes() -> Self {
         let mut equivalents = Self::new();
         for (group, resource, kind, versions, has_status) in SEVERAL {
-            // Events of both groups are stored as one.
+            // Events of both groups share storage.
             let class = if resource == "events" { resource } else { "" };
             for version in versions {
                 for subresource in if has_status { &["", "status"][..] } else { &[""] } {
@@ -274,11 +272,11 @@ impl Equivalents {
     }
 }
 
-// The versions of Kubernetes' own groups, as API servers of version 1.36
-// and 1.37 serve them (their `api/openapi-spec/swagger.json`).
+// The versions of Kubernetes' own groups, as API servers of version 1.36 and 1.37 serve them (their
+// `api/openapi-spec/swagger.json`).
 
-/// The groups and their versions. Of a version that is not here, such as one of
-/// an older API server, nothing is known.
+/// The groups and their versions. Other versions, such as those of an older API server, are not
+/// known.
 const VERSIONS: [(&str, &[&str]); 24] = [
     ("", &["v1"]),
     ("admissionregistration.k8s.io", &["v1", "v1alpha1", "v1beta1"]),
@@ -311,16 +309,17 @@ pub(crate) fn is_own_group(group: &str) -> bool {
     VERSIONS.iter().any(|(own, _)| *own == group)
 }
 
-/// Whether Kubernetes itself has the resource under this name alone.
+/// Whether the group and version are built in. A built-in resource that is not registered as
+/// equivalent to others has only this name.
 pub(crate) fn is_single(resource: &GroupVersionResource<'_>) -> bool {
     VERSIONS.iter().any(|(group, versions)| {
         *group == resource.group && versions.iter().any(|version| *version == resource.version)
     })
 }
 
-// Custom resources, as their CustomResourceDefinitions have them.
+// Custom resources, from their CustomResourceDefinitions.
 
-/// What a CustomResourceDefinition says of its resource.
+/// The resource that a CustomResourceDefinition defines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CustomResource {
     /// The API group.
@@ -329,7 +328,7 @@ pub struct CustomResource {
     pub resource: String,
     /// The kind of its objects.
     pub kind: String,
-    /// Whether they live in no namespace.
+    /// Whether its objects are cluster-scoped.
     pub is_cluster_scoped: bool,
     versions: Vec<CustomVersion>,
 }
@@ -341,17 +340,17 @@ struct CustomVersion {
     has_scale: bool,
 }
 
-/// The custom resources that are known, each once, by group and name.
+/// The known custom resources, sorted by group and name, without duplicates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CustomResources(Arc<[Arc<CustomResource>]>);
 
-/// A resource of one version, and the kind of its objects.
+/// A resource in one version, and the kind of its objects.
 pub(crate) type ResourceAndKind<'c> = (GroupVersionResource<'c>, GroupVersionKind<'c>);
 
 // === impl CustomResource ===
 
 impl CustomResource {
-    /// That of a CustomResourceDefinition; `None` of any other object.
+    /// Reads a CustomResourceDefinition; `None` for any other object.
     #[must_use]
     pub fn of(definition: Node<'_>) -> Option<Self> {
         let text = |node: Node<'_>, field: &str| Some(node.get(field)?.as_str()?.into_owned());
@@ -382,13 +381,14 @@ impl CustomResource {
         })
     }
 
-    /// The versions, those too that are not served.
+    /// The versions, including those that are not served.
     pub fn versions(&self) -> impl Iterator<Item = &str> {
         self.versions.iter().map(|version| version.name.as_str())
     }
 
-    /// The same resource in each version that has the subresource, those too that are not served
-    /// (`getOrCreateServingInfoFor` of `apiextensions-apiserver/pkg/apiserver/customresource_handler.go`).
+    /// The resource in each version that has the subresource, including versions that are not
+    /// served (`getOrCreateServingInfoFor` of
+    /// `apiextensions-apiserver/pkg/apiserver/customresource_handler.go`).
     fn named(&self, subresource: &str) -> Vec<ResourceAndKind<'_>> {
         let has = |version: &&CustomVersion| match subresource {
             "" => true,
@@ -430,12 +430,12 @@ impl CustomResource {
 // === impl CustomResources ===
 
 impl CustomResources {
-    /// Each of them, by name.
+    /// The resources, sorted by group and name.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<CustomResource>> {
         self.0.iter()
     }
 
-    /// The names of `resource` with its subresource in each version; `None` where it is not known.
+    /// `resource` with its subresource in each version; `None` if it is not known.
     pub(crate) fn named(
         &self,
         resource: &GroupVersionResource<'_>,
@@ -448,7 +448,7 @@ impl CustomResources {
 }
 
 impl FromIterator<Arc<CustomResource>> for CustomResources {
-    /// Of several of one name, the first.
+    /// Of several resources with one name, the first is kept.
     fn from_iter<I: IntoIterator<Item = Arc<CustomResource>>>(all: I) -> Self {
         let mut all: Vec<_> = all.into_iter().collect();
         all.sort_by(|one, other| one.name().cmp(&other.name()));

@@ -1,4 +1,4 @@
-//! The MutatingAdmissionPolicies that apply to a request, one after another.
+//! Applies the MutatingAdmissionPolicies that match a request, one after another.
 //!
 //! ```text
 //! pass 1: which policies apply to the object received ─▶ each changes it in turn
@@ -7,8 +7,8 @@
 //! then:   the policies of initializers, if the object is created
 //! ```
 //!
-//! `apiserver/pkg/admission/plugin/policy/mutating/dispatcher.go` and
-//! `reinvocationcontext.go`. Static policies run first; otherwise policies run in order of
+//! Follows `apiserver/pkg/admission/plugin/policy/mutating/dispatcher.go` and
+//! `reinvocationcontext.go`. Static policies run first; otherwise policies run in the order of
 //! their names, and so do their bindings and parameters.
 
 use std::borrow::Cow;
@@ -34,29 +34,29 @@ use portcullis_cel::json::{Document, Node, diff};
 
 const KIND: CauseKind = CauseKind::MutatingAdmissionPolicy;
 
-/// A policy, bound, with one parameter.
+/// One evaluation of a policy: with one binding and one parameter.
 pub(crate) struct Invocation<'s> {
     place: usize,
     policy: &'s MutatingPolicy,
     binding: &'s PolicyBinding,
     matched: MatchedResource<'s>,
     param: Option<Arc<Document<'static>>>,
-    /// Which parameter of the binding it is.
+    /// The index of the parameter.
     number: usize,
 }
 
-/// One pass.
+/// One pass over the policies.
 pub(crate) struct Pass<'p> {
     context: RunContext<'p>,
-    /// Records also where the pass as a whole is not recorded.
+    /// The context with the recorder, even if the pass as a whole is not recorded.
     recorded: RunContext<'p>,
     state: &'p mut MutationState,
     is_changed: bool,
 }
 
 impl AdmissionSet {
-    /// Runs the policies of the initializers that the object has to pass, and
-    /// takes away the list of those that are pending.
+    /// Applies the policies of the initializers that match the object, and removes the list of
+    /// pending initializers.
     pub(crate) fn initialize(&self, state: &mut MutationState, context: RunContext<'_>) {
         let request = context.request;
         let mut initializers = self.initializers.of(request).peekable();
@@ -94,7 +94,8 @@ impl AdmissionSet {
             }));
             return;
         };
-        // On its own: the places of the other policies are not its own.
+        // With a state of its own, because initializers do not share the positions of other
+        // policies.
         let mut own = MutationState::new();
         own.object = state.object.take();
         std::mem::swap(&mut own.budget, &mut state.budget);
@@ -116,8 +117,8 @@ impl AdmissionSet {
 }
 
 impl MutationState {
-    /// Takes the list of pending initializers away, after the `last` of them. Where that fails the request is
-    /// refused: an object must not be stored as one that is still to be initialized.
+    /// Removes the list of pending initializers after the `last` one was applied. If that fails,
+    /// the request is denied: an object must not be stored as uninitialized.
     fn complete(&mut self, last: &str, context: RunContext<'_>) {
         let Some(object) = self.object_of(context.request) else {
             return;
@@ -139,12 +140,12 @@ impl MutationState {
     }
 }
 
-/// Reviews of access and policies are objects of no initializer.
+/// Whether initializers never apply: to access and token reviews, and to policies and bindings.
 fn is_exempt(request: &Request<'_>) -> bool {
     request.request_resource.is_virtual() || request.request_resource.is_policy()
 }
 
-/// The object after the JSON Patch `completion`.
+/// Applies the JSON Patch `completion`.
 fn completed(
     object: Node<'_>,
     completion: &'static str,
@@ -160,10 +161,9 @@ fn completed(
 // === impl AdmissionSet ===
 
 impl AdmissionSet {
-    /// Runs the MutatingAdmissionPolicies once, in the first pass or the second.
-    /// True if the object is another one afterwards.
+    /// Runs one pass over the MutatingAdmissionPolicies. Returns whether the object changed.
     pub(crate) fn mutate(&self, state: &mut MutationState, context: RunContext<'_>, is_second: bool) -> bool {
-        // What is deleted has no object to change, so such policies never see it.
+        // A DELETE has no object to change.
         let is_deletion = context.request.operation == Operation::Delete;
         if is_deletion || context.request.request_resource.is_virtual() {
             return false;
@@ -176,14 +176,14 @@ impl AdmissionSet {
         pass.is_changed
     }
 
-    /// The names of the policies that are bound, in the order of the places in
-    /// [`Outcome::evaluations`](crate::admission::Outcome::evaluations).
+    /// The names of the bound policies. `place` in
+    /// [`Outcome::evaluations`](crate::admission::Outcome::evaluations) is an index in this order.
     pub fn mutating_policies(&self) -> impl Iterator<Item = &str> {
         self.mutating.names()
     }
 
     fn run_pass(&self, pass: &mut Pass<'_>, is_second: bool) {
-        // Selectors see the object as it is before the pass.
+        // Selectors are matched against the object before the pass.
         let RunContext { request, run, .. } = pass.context;
         let object = pass.state.object.clone();
         let object = object.as_ref().map(|object| object.root()).or(request.object);
@@ -284,7 +284,8 @@ impl<'p> Pass<'p> {
         } else {
             self.context.unrecorded()
         };
-        // Of a policy that is not to run again, an error of its conditions counts nevertheless.
+        // Conditions are evaluated even for a policy that is not reinvoked, because their errors
+        // count.
         match self.conditions(invocation, context) {
             MatchConditions::Match => {}
             MatchConditions::NoMatch(_) => {
@@ -338,7 +339,7 @@ impl<'p> Pass<'p> {
         conditions
     }
 
-    /// Applies each mutation; true if the object is another one afterwards.
+    /// Applies the mutations of a policy. Returns whether the object changed.
     fn mutations(&mut self, invocation: &Invocation<'_>, namespace: NamespaceObject<'_>) -> bool {
         let RunContext { request, access, run } = self.context;
         let mut is_changed = false;
@@ -431,36 +432,35 @@ impl<'p> Pass<'p> {
     }
 }
 
-// The state of the mutating phase between two steps of a run.
+// The state of policies in the mutating phase, between two steps of a run.
 
-/// Place of the policy, binding, parameter.
+/// Position of the policy, name of the binding, index of the parameter.
 type InvocationKey = (usize, String, usize);
 
-/// What the policies have done so far, over both passes. It outlives a step of
-/// the run.
+/// The effects of policies so far, in both passes. Kept between the steps of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct MutationState {
-    /// The object after the last change; none yet.
+    /// The object after the last change; `None` if it is as received.
     pub(crate) object: Option<Arc<ChangedObject>>,
-    /// Whether a patch or a configuration was applied, so that the object was read from JSON.
+    /// Whether a patch or configuration was applied, so that the object was decoded from JSON.
     pub(crate) is_decoded: bool,
-    /// What the patches of policies and webhooks may still take.
+    /// The remaining budget for patches of policies and webhooks.
     pub(crate) budget: PatchBudget,
     pub(crate) refusals: Vec<PolicyRefusal>,
-    /// What ends the request whatever failure policies say.
+    /// A failure that ends the request whatever the failure policies.
     pub(crate) failure: Option<PolicyFailure>,
     evaluations: Vec<PolicyEvaluation>,
     pub(crate) invocations: Reinvocable<InvocationKey>,
 }
 
-/// A change that was not made, and whose policy would have made it.
+/// A change that failed, and the policy that would have made it.
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyFailure {
     pub(crate) policy: String,
     pub(crate) error: ChangeError,
 }
 
-/// Why a policy whose failure policy is Fail could not run.
+/// An error of a policy with failure policy Fail.
 #[derive(Debug, Clone)]
 pub(crate) struct PolicyRefusal {
     pub(crate) policy: String,
@@ -483,7 +483,7 @@ impl MutationState {
         }
     }
 
-    /// The object as it is now.
+    /// The object as changed so far.
     pub(crate) fn object_of<'o>(&'o self, request: &Request<'o>) -> Option<Node<'o>> {
         self.object
             .as_ref()
@@ -491,14 +491,14 @@ impl MutationState {
             .or(request.object)
     }
 
-    /// Whether any policy is to run in the second pass: then all that want to see changes, for
-    /// upstream reports them at the end of a pass even of their own.
+    /// Whether policies run again in the second pass. If so, all with IfNeeded do: Kubernetes notes
+    /// changes only at the end of a pass, so a policy's own change counts, too.
     pub(crate) fn are_to_run_again(&mut self) -> bool {
         self.invocations.require();
         self.invocations.is_any_required()
     }
 
-    /// Passes to a recorder what the object is about to become.
+    /// Records a change, before the object is replaced by `after`.
     pub(crate) fn record_change(&self, context: RunContext<'_>, after: &Document<'_>) {
         let before = self.object_of(context.request);
         context.run.record(|| {
@@ -511,7 +511,7 @@ impl MutationState {
         });
     }
 
-    /// Why the request is refused, if it is.
+    /// The denial of the request and its cause, if any.
     pub(crate) fn refusal(&self, request: &Request<'_>) -> Option<(Denial, Cause<'static>)> {
         let cause = |policy: &str| Cause {
             kind: CauseKind::MutatingAdmissionPolicy,
@@ -528,24 +528,24 @@ impl MutationState {
         }
         let first = self.refusals.first()?;
         let mut refusal = outcome::denial(request, first.message.clone(), first.reason);
-        // Whatever the reason, upstream answers these as forbidden.
+        // Kubernetes uses this code whatever the reason.
         refusal.code = StatusReason::Forbidden.code().into();
         let causes = self.refusals.iter().map(|fault| StatusCause::of(&fault.message));
         refusal.details.causes = causes.collect();
         Some((refusal, cause(&first.policy)))
     }
 
-    /// What each policy came to, by its place.
+    /// The result of each policy.
     pub(crate) fn evaluations(&mut self) -> Vec<PolicyEvaluation> {
         std::mem::take(&mut self.evaluations)
     }
 
-    /// Adds what the policy at `place` came to once more.
+    /// Adds a result of the policy at `place`.
     pub(crate) fn evaluated(&mut self, place: usize, evaluation: PolicyResult) {
         self.add(place, evaluation, 0);
     }
 
-    /// Adds what expressions of the policy at `place` cost.
+    /// Adds the cost of expressions of the policy at `place`.
     pub(crate) fn spent(&mut self, place: usize, cost: u64) {
         self.add(place, PolicyResult::NoMatch, cost);
     }

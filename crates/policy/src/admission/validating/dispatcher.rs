@@ -1,4 +1,4 @@
-//! The ValidatingAdmissionPolicies that apply to a request, one after another.
+//! Evaluates the ValidatingAdmissionPolicies that match a request, one after another.
 //!
 //! ```text
 //! request ─▶ candidates ─▶ policy matches ─▶ each binding matches ─▶ each parameter
@@ -6,8 +6,8 @@
 //!       denial, warnings, audit annotations ◀── validationActions ◀── decisions
 //! ```
 //!
-//! `apiserver/pkg/admission/plugin/policy/validating/dispatcher.go`. Static policies run
-//! first; otherwise policies run in order of their names, which upstream does not define.
+//! Follows `apiserver/pkg/admission/plugin/policy/validating/dispatcher.go`. Static policies run
+//! first; otherwise policies run in the order of their names, which Kubernetes does not define.
 
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
@@ -32,14 +32,14 @@ use portcullis_cel::json::Document;
 
 const KIND: CauseKind = CauseKind::ValidatingAdmissionPolicy;
 
-/// The cost of policies between two checks of the deadline: some ten microseconds. Reading the
-/// clock takes as long as a simple condition.
+/// The cost between two checks of the deadline: some ten microseconds. Reading the clock takes as
+/// long as a simple condition.
 const COST_BETWEEN_DEADLINE_CHECKS: u64 = 512;
 
-/// What each of them counts for besides the cost of its expressions.
+/// The cost of one policy, in addition to the cost of its expressions.
 const POLICY: u64 = 64;
 
-/// What came of the policies so far.
+/// The effects of policies so far.
 struct Dispatch<'d> {
     set: &'d AdmissionSet,
     context: RunContext<'d>,
@@ -47,16 +47,16 @@ struct Dispatch<'d> {
     failures: Failures,
     annotation_room: AnnotationRoom,
     excuses: ExceptionMatcher,
-    /// What the expressions of the policy at hand have cost.
+    /// The cost of the expressions of the current policy so far.
     spent: u64,
-    /// That of the request, once it was looked for.
+    /// The namespace of the request, looked up on first use.
     namespace: &'d OnceCell<RequestNamespace>,
 }
 
 // === impl AdmissionSet ===
 
 impl AdmissionSet {
-    /// Runs the ValidatingAdmissionPolicies.
+    /// Evaluates the ValidatingAdmissionPolicies.
     pub(crate) fn validate(&self, context: RunContext<'_>) -> Outcome {
         let RunContext { request, run, .. } = context;
         let mut dispatch = Dispatch {
@@ -108,8 +108,8 @@ impl AdmissionSet {
         outcome
     }
 
-    /// The names of the policies that are bound, in the order of the places in
-    /// [`Outcome::evaluations`].
+    /// The names of the bound policies. `place` in [`Outcome::evaluations`] is an index in this
+    /// order.
     pub fn validating_policies(&self) -> impl Iterator<Item = &str> {
         self.validating.names()
     }
@@ -165,7 +165,7 @@ impl AdmissionSet {
             RequestView::for_conditions(request, matched).with_unknown_requester(run.requester_unknown);
         let mut evaluation = PolicyResult::NoMatch;
         for (place, param) in params.iter().enumerate() {
-            // It was considered before the policy.
+            // For the first parameter, the deadline was checked before the policy.
             if place > 0 && run.deadline.has_passed() {
                 break;
             }
@@ -230,8 +230,8 @@ impl Dispatch<'_> {
         }
     }
 
-    /// Applies `validationActions` where the validation does not hold. Returns the exception that
-    /// lets it pass, if one does.
+    /// Applies `validationActions` if the validation does not hold. Returns the exception that
+    /// excuses it, if any.
     fn apply_actions(
         &mut self,
         policy: &Applicability,
@@ -258,8 +258,7 @@ impl Dispatch<'_> {
         exception
     }
 
-    /// The exception that lets pass that a validation does not hold. An error is
-    /// no such thing.
+    /// Returns the exception that excuses a failed validation. Errors are never excused.
     fn excuse(&mut self, policy: &Applicability, decision: &ValidationDecision) -> Option<Arc<Exception>> {
         if !matches!(decision, ValidationDecision::Deny { .. }) {
             return None;
@@ -309,7 +308,7 @@ impl Dispatch<'_> {
         PolicyResult::Error
     }
 
-    /// Refuses the request; the first refusal is the one that is reported.
+    /// Denies the request. The first denial is the one that is returned.
     fn deny(
         &mut self,
         policy: &Applicability,
