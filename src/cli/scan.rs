@@ -1,9 +1,9 @@
-//! `portcullis scan`: judges objects that exist, or are proposed, by the policies.
+//! `portcullis scan`: evaluates admission policies for objects that exist or are proposed.
 //!
 //! ```text
 //! manifests (files, folders, standard input) ──┐
-//! objects of a cluster, a page at a time ──────┴─▶ judge, as `admit -f` ─▶ report, as it comes
-//!                                  the Pods that workloads make ─▶┘
+//! objects of a cluster, a page at a time ──────┴─▶ evaluate, like `admit -f` ─▶ report
+//!                                the Pods that workloads create ─▶┘
 //! ```
 
 mod formats;
@@ -32,7 +32,7 @@ use portcullis_policy::field::{Fault, Faults};
 use report::{ScanReport, ScanTotals};
 use scanner::{CREATED, ObjectScanner, STORED, ScannedObject};
 
-/// How many objects are judged between two outputs.
+/// How many objects are evaluated at a time.
 const BATCH: usize = 256;
 
 impl Scan {
@@ -80,7 +80,7 @@ impl Scan {
         self.result(totals, &format!("`{}`", policy_files::shown(&self.filename)))
     }
 
-    /// The result of a scan of what is in `place`. One that read nothing is none.
+    /// The result of a scan of `place`. It is an error if no object was read.
     fn result(&self, totals: ScanTotals, place: &str) -> Result<CommandResult, CommandError> {
         if totals.objects == 0 {
             return Err(CommandError::Usage(format!(
@@ -128,8 +128,8 @@ impl Scan {
         self.result(report.finish()?, "what was listed of the cluster")
     }
 
-    /// What judges by the policies of files or else of `cluster`, and by the Namespaces and
-    /// parameters of the cluster.
+    /// A scanner with the policies of files or of `cluster`, and the Namespaces and parameters of
+    /// `cluster`.
     fn scanner_by(
         &self,
         cluster: &LiveCluster,
@@ -149,8 +149,8 @@ impl Scan {
         Ok(scanner)
     }
 
-    /// What judges by the policies `loaded`, and by the Namespaces and parameters that `input`
-    /// has, or else `elsewhere`. `kinds` are those that a cluster serves.
+    /// A scanner with the policies `loaded`, and the Namespaces and parameters of `elsewhere` and
+    /// of `input`. `kinds` are those that a cluster serves.
     fn scanner(
         &self,
         mut loaded: LoadedPolicies,
@@ -220,10 +220,10 @@ impl Scan {
     }
 }
 
-/// Namespaces, and parameters.
+/// Namespaces and parameter objects.
 type SurroundingObjects = [Vec<Arc<json::Document<'static>>>; 2];
 
-/// What is found in files.
+/// The results for objects in files.
 struct FileFindings {
     report: ScanReport,
     faults: Faults,
@@ -239,12 +239,13 @@ impl FileFindings {
         }
     }
 
-    /// Judges the objects of `parts`, a batch while the next one is read: no more are in memory.
+    /// Evaluates the objects of `parts` in batches. Only one batch is evaluated and another one
+    /// read at the same time, which bounds the memory.
     fn scan(&mut self, scanner: &ObjectScanner, parts: &[InputPart]) -> Result<(), CommandError> {
         std::thread::scope(|scope| {
             let (sender, batches) = mpsc::sync_channel(1);
             let reader = scope.spawn(move || read(parts, &sender));
-            // Where this ends early, the reader finds nobody to take the next batch, and ends too.
+            // If this ends early, the reader cannot send the next batch and ends, too.
             for batch in batches {
                 let batch: Vec<Document> = batch;
                 self.take(in_order(&batch, |object| scanner.scan(object)))?;
@@ -269,7 +270,7 @@ impl FileFindings {
     }
 }
 
-/// Sends the objects of `parts` in batches; what cannot be read is returned.
+/// Sends the objects of `parts` in batches, and returns the errors of what cannot be read.
 fn read(parts: &[InputPart], batches: &mpsc::SyncSender<Vec<Document>>) -> Faults {
     let (mut faults, mut batch, mut is_taken) = (Faults::new(), Vec::new(), true);
     for part in parts {
@@ -287,7 +288,7 @@ fn read(parts: &[InputPart], batches: &mpsc::SyncSender<Vec<Document>>) -> Fault
             break;
         }
     }
-    // Nobody takes it where the scan has ended.
+    // Fails if the scan has ended early.
     let _ = batches.send(batch);
     faults
 }

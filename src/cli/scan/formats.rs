@@ -1,7 +1,6 @@
-//! What a scan finds of an object, and the formats in which other programs read it: OpenReports (Report,
-//! one for each namespace, and ClusterReport of `openreports.io/v1alpha1`,
-//! github.com/openreports/reports-api), JUnit's XML with a case for each object, and SARIF 2.1.0 with a
-//! rule for each policy.
+//! The findings of a scan, and formats for other programs: OpenReports (a Report for each namespace
+//! and a ClusterReport, `openreports.io/v1alpha1`, github.com/openreports/reports-api), JUnit XML
+//! with a test case for each object, and SARIF 2.1.0 with a rule for each policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,17 +17,17 @@ use crate::cli::test::escaped;
 
 /// The API version of the reports.
 pub(crate) const API_VERSION: &str = "openreports.io/v1alpha1";
-/// The name of each report, and of who writes it.
+/// The name of each report, and of the program that writes it.
 pub(crate) const NAME: &str = "portcullis";
-/// The label by which the reports of a scan are found again.
+/// The label that marks the reports of a scan.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// The most results that a report has: it is one object in etcd.
+/// The maximum number of results in a report, which is a single object in etcd.
 const MAX_RESULTS: usize = 1000;
-/// The longest message in one, in bytes.
+/// The maximum length of a message in a report, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
-/// What is reported, gravest first.
+/// The outcomes that are reported, most severe first.
 const REPORTED: [ScanOutcome; 4] = [
     ScanOutcome::Fail,
     ScanOutcome::Error,
@@ -36,13 +35,13 @@ const REPORTED: [ScanOutcome; 4] = [
     ScanOutcome::Skip,
 ];
 
-/// The reports so far, by namespace; that without name is the cluster's.
+/// The reports so far, by namespace. The one without a namespace is the ClusterReport.
 pub(crate) struct OpenReports {
     now: Time,
     namespaces: BTreeMap<String, NamespaceReport>,
 }
 
-/// At most as many results of each sort as a report takes.
+/// A report, with at most [`MAX_RESULTS`] results of each outcome.
 #[derive(Default)]
 struct NamespaceReport {
     summary: ScanSummary,
@@ -58,9 +57,9 @@ impl OpenReports {
         }
     }
 
-    /// Counts the finding, and keeps it as long as there is a place.
+    /// Counts the finding, and keeps it unless its outcome has reached the limit.
     pub(crate) fn add(&mut self, finding: &ScanFinding) {
-        // A Namespace is in none, but reported where people look for it.
+        // A Namespace is cluster-scoped, but users expect it in the report of that namespace.
         let namespace = match (&*finding.kind, &*finding.api_version) {
             ("Namespace", "v1") => &finding.name,
             _ => &finding.namespace,
@@ -74,7 +73,7 @@ impl OpenReports {
         }
     }
 
-    /// The reports, each made when it is asked for.
+    /// The reports as objects.
     pub(crate) fn objects(&self) -> impl Iterator<Item = Value> {
         let at = (self.now.as_seconds() as i64, 0);
         let reports = self.namespaces.iter();
@@ -140,7 +139,7 @@ fn open_report_result(finding: &ScanFinding, (seconds, nanos): (i64, u32)) -> Va
         ],
     );
     json!({
-        // The field is required; the gateway itself refuses under its own name.
+        // The field is required. If the gateway itself rejects an object, its own name is used.
         "policy": if finding.policy.is_empty() { NAME } else { &finding.policy },
         "result": finding.result,
         "scored": finding.result != ScanOutcome::Warn,
@@ -151,7 +150,7 @@ fn open_report_result(finding: &ScanFinding, (seconds, nanos): (i64, u32)) -> Va
     })
 }
 
-/// The cases so far.
+/// The test cases so far.
 #[derive(Debug, Default)]
 pub(crate) struct JunitReport {
     cases: Vec<ObjectCase>,
@@ -162,14 +161,14 @@ struct ObjectCase {
     file: String,
     line: u32,
     name: String,
-    /// The gravest.
+    /// The most severe outcome.
     result: ScanOutcome,
-    /// What does not pass.
+    /// The messages of all outcomes except `Pass`.
     texts: Vec<String>,
 }
 
 impl JunitReport {
-    /// Takes all findings about the object of `about`.
+    /// Adds all findings about one object. `about` is a finding that identifies it.
     pub(crate) fn object(&mut self, about: &ScanFinding, findings: &[ScanFinding]) {
         let result = findings.iter().map(|finding| finding.result).max();
         let texts = findings
@@ -190,8 +189,8 @@ impl JunitReport {
     }
 }
 
-/// `failure` for what a policy refuses, `error` for what has no result and is refused,
-/// `skipped` where nothing could be said; warnings are in `system-out`.
+/// `failure` if a policy rejects the object, `error` if an evaluation failed and the object is
+/// rejected, `skipped` if the outcome is unknown. Warnings are in `system-out`.
 impl fmt::Display for JunitReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = format!(
@@ -232,10 +231,10 @@ fn write_case(f: &mut fmt::Formatter<'_>, case: &ObjectCase) -> fmt::Result {
     }
 }
 
-/// The rule of what no policy refuses, but the gateway itself.
+/// The rule for objects that the gateway itself rejects.
 const GATEWAY: &str = "portcullis";
 
-/// The log of one run, whose results are written as they come. The rules follow them.
+/// The SARIF log of one run. Results are written immediately, and the rules after them.
 #[derive(Debug, Default)]
 pub(crate) struct SarifReport {
     policies: BTreeSet<Arc<str>>,
@@ -243,7 +242,7 @@ pub(crate) struct SarifReport {
 }
 
 impl SarifReport {
-    /// Writes what does not pass.
+    /// Writes a result, unless the object passes or was skipped.
     pub(crate) fn finding(&mut self, out: &mut impl Write, finding: &ScanFinding) -> io::Result<()> {
         if finding.result.refuses() || finding.result == ScanOutcome::Warn {
             self.policies.insert(rule_of(finding));
@@ -262,7 +261,7 @@ impl SarifReport {
         })
     }
 
-    /// Writes the rest.
+    /// Writes the end of the log.
     pub(crate) fn end(&self, out: &mut impl Write) -> io::Result<()> {
         let rule =
             |policy: &Arc<str>| json!({"id": &**policy, "shortDescription": {"text": description(policy)}});
@@ -326,54 +325,55 @@ fn sarif_result(finding: &ScanFinding) -> Value {
     })
 }
 
-/// What came of judging an object, from the mildest to the gravest.
+/// The outcome of a policy for an object, from the least to the most severe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum ScanOutcome {
-    /// The policy admits it.
+    /// The policy admits the object.
     Pass,
-    /// It cannot be said, or an exception lets it pass.
+    /// The outcome is unknown, or an exception admits the object.
     Skip,
-    /// The policy does not admit it, which its binding or failure policy lets pass.
+    /// The policy does not admit the object, but its binding or failure policy does not enforce
+    /// that.
     Warn,
-    /// The policy has no result, which refuses the object.
+    /// The evaluation failed, and the failure policy rejects the object.
     Error,
-    /// The policy refuses it.
+    /// The policy rejects the object.
     Fail,
 }
 
-/// One result.
+/// A result of one policy for one object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct ScanFinding {
     /// Empty for an object of a cluster.
     pub(crate) file: Arc<str>,
-    /// Of the field that a policy read last, where that is known, or else of the object; 0 for an
+    /// The line of the field that the policy read last, if known, or else of the object; 0 for an
     /// object of a cluster.
     pub(crate) line: u32,
-    /// Of that field, in characters from 1; 0 where the place is that of the object.
+    /// The column of that field, in characters from 1; 0 if `line` is that of the object.
     pub(crate) column: u32,
     pub(crate) kind: Arc<str>,
     pub(crate) namespace: Arc<str>,
     pub(crate) name: Arc<str>,
-    /// Empty where no policy, but the gateway itself refuses the object.
+    /// Empty if the gateway itself rejects the object.
     pub(crate) policy: Arc<str>,
     pub(crate) binding: Arc<str>,
     pub(crate) result: ScanOutcome,
     pub(crate) message: Arc<str>,
-    /// The AdmissionException that lets the object pass; empty for none.
+    /// The AdmissionException that admits the object; empty if none does.
     pub(crate) exception: Arc<str>,
-    /// Of the object.
+    /// The line of the object.
     #[serde(skip)]
     pub(crate) object_line: u32,
     /// The apiVersion of the object, for reports that refer to it.
     #[serde(skip)]
     pub(crate) api_version: Arc<str>,
-    /// Of an object of a cluster.
+    /// The `uid` of an object in a cluster.
     #[serde(skip)]
     pub(crate) uid: Arc<str>,
 }
 
-/// How many results there are of each sort.
+/// The number of results for each outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ScanSummary {
     pub(crate) pass: u64,
@@ -396,7 +396,7 @@ impl ScanOutcome {
         }
     }
 
-    /// Whether the object would be refused.
+    /// Whether the object would be rejected.
     pub(crate) const fn refuses(self) -> bool {
         matches!(self, Self::Fail | Self::Error)
     }
@@ -421,7 +421,7 @@ impl ScanSummary {
         }
     }
 
-    /// Whether nothing would be refused.
+    /// Whether no object would be rejected.
     pub(crate) const fn is_sound(&self) -> bool {
         self.fail == 0 && self.error == 0
     }

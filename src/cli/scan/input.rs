@@ -1,9 +1,9 @@
-//! The objects of a scan: those in the manifests of `-f`, read one at a time, or those that exist in a
-//! cluster, whose reports can be written back to it.
+//! The input of a scan: objects in the manifests of `-f`, which are read one at a time, or objects
+//! in a cluster, to which the reports can be written.
 //!
 //! ```text
 //! survey: Namespaces, parameters, CustomResourceDefinitions ─▶ what policies may refer to
-//! each file again ─▶ its objects, judged, and dropped
+//! each file again ─▶ its objects, evaluated and dropped
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -83,7 +83,7 @@ pub(crate) struct Scan {
     pub(crate) output: Output<ScanFormat>,
 }
 
-/// What `--namespace-labels` says of one namespace.
+/// The labels in `--namespace-labels` for one namespace.
 #[derive(Debug, Clone)]
 pub(crate) struct GivenNamespaceLabels {
     pub(crate) namespace: String,
@@ -97,7 +97,7 @@ Examples:
   portcullis scan --kubeconfig ~/.kube/config -A";
 
 impl GivenNamespaceLabels {
-    /// `NS:KEY=VALUE,KEY=VALUE`.
+    /// Parses `NS:KEY=VALUE,KEY=VALUE`.
     fn parse(text: &str) -> Result<Self, String> {
         let (namespace, labels) = text
             .split_once(':')
@@ -114,7 +114,7 @@ impl GivenNamespaceLabels {
         })
     }
 
-    /// The Namespace.
+    /// The Namespace object with these labels.
     pub(crate) fn document(&self) -> Option<Arc<json::Document<'static>>> {
         let mut labels = self.labels.clone();
         labels.insert(NAMESPACE_NAME_LABEL.to_owned(), self.namespace.clone());
@@ -124,7 +124,7 @@ impl GivenNamespaceLabels {
     }
 }
 
-/// What `--missing-namespace` says.
+/// Parses `--missing-namespace`.
 fn missing_namespace(text: &str) -> Result<MissingNamespace, String> {
     let found = MISSING_NAMESPACE.into_iter().find(|(word, _)| *word == text);
     found
@@ -132,26 +132,26 @@ fn missing_namespace(text: &str) -> Result<MissingNamespace, String> {
         .ok_or_else(|| "must be `Fail` or `NameOnly`".to_owned())
 }
 
-/// What is to be read, in order.
+/// The manifests to read, in order.
 pub(crate) struct ScanInput {
     pub(crate) parts: Vec<InputPart>,
 }
 
-/// One text of manifests.
+/// A file of manifests, or standard input.
 pub(crate) enum InputPart {
-    /// A file, read when its turn comes.
+    /// A file, which is read when needed.
     File(PathBuf),
-    /// Standard input, which comes once.
+    /// The content of standard input, which can be read only once.
     Text(String),
 }
 
-/// What objects of the input say about others.
+/// The objects in the input to which policies may refer, and the definitions of kinds.
 #[derive(Default)]
 pub(crate) struct Survey {
     pub(crate) namespaces: Vec<Arc<json::Document<'static>>>,
     pub(crate) parameters: Vec<Arc<json::Document<'static>>>,
     pub(crate) kinds: CustomKinds,
-    /// What is wrong with definitions.
+    /// The errors of definitions.
     pub(crate) faults: Faults,
 }
 
@@ -160,11 +160,11 @@ const STDIN: &str = "-";
 // === impl ScanInput ===
 
 impl ScanInput {
-    /// What is at `paths`; `-` is standard input.
+    /// The files at `paths`; `-` is standard input.
     ///
     /// # Errors
     ///
-    /// A path leads nowhere or cannot be read, or none of them to a manifest.
+    /// A path does not exist or cannot be read.
     pub(crate) fn of(paths: &[PathBuf]) -> Result<Self, CommandError> {
         let mut parts = Vec::new();
         for path in paths {
@@ -193,8 +193,8 @@ impl ScanInput {
         Ok(Self { parts })
     }
 
-    /// Reads all of it once, for what parameters, Namespaces and CustomResourceDefinitions there
-    /// are. Other faults than those of definitions are left to the second reading.
+    /// Reads all input once to find parameters, Namespaces and CustomResourceDefinitions. Other
+    /// errors than those of definitions are reported by the second reading.
     pub(crate) fn survey(&self, set: &AdmissionSet, kinds: CustomKinds) -> Survey {
         let mut survey = Survey {
             kinds,
@@ -251,8 +251,8 @@ impl InputPart {
         });
     }
 
-    /// Has `take` take each of its objects before the next is read, until it breaks; what cannot be
-    /// read goes to `faults`.
+    /// Passes each object to `take` before the next one is read, until it breaks. Errors go to
+    /// `faults`.
     pub(crate) fn each_object(&self, faults: &mut Faults, take: impl FnMut(Document) -> ControlFlow<()>) {
         match self.text() {
             Ok(text) => self.each_in(text.into_owned(), faults, take),
@@ -288,7 +288,7 @@ impl Survey {
     }
 }
 
-/// What makes Pods.
+/// The resources whose objects make Pods.
 const WORKLOADS: [(&str, &str); 7] = [
     ("apps", "deployments"),
     ("apps", "statefulsets"),
@@ -299,11 +299,11 @@ const WORKLOADS: [(&str, &str); 7] = [
     ("batch", "cronjobs"),
 ];
 
-/// Judges every object of the cluster, or of one namespace, that a policy may be about.
+/// Evaluates all objects of the cluster, or of one namespace, to which a policy may apply.
 ///
 /// # Errors
 ///
-/// Objects cannot be listed, or standard output takes no more.
+/// Objects cannot be listed, or standard output cannot be written to.
 pub(crate) fn scan_cluster(
     scanner: &ObjectScanner,
     cluster: &LiveCluster,
@@ -339,7 +339,7 @@ pub(crate) fn scan_cluster(
     Ok(())
 }
 
-/// What is listed: each resource in the version that the API server prefers.
+/// The resources to list, each in the version that the API server prefers.
 fn scanned<'c>(
     cluster: &'c LiveCluster,
     set: &AdmissionSet,
@@ -352,7 +352,7 @@ fn scanned<'c>(
         let is_workload = judges_pods && WORKLOADS.contains(&(group, name));
         resource.has_verbs(&["create", "get", "list"])
             && (resource.is_namespaced || place == ListedPlace::Everywhere)
-            // They are records of what happened, and gone within the hour.
+            // Events are records that are deleted within the hour.
             && name != "events"
             && (is_workload || set.may_judge_creation(name))
             && seen.insert((group, name))
@@ -360,12 +360,11 @@ fn scanned<'c>(
     cluster.resources().iter().filter(is_scanned).collect()
 }
 
-/// What expressions look at besides the object: every Namespace, and the parameters of the
-/// policies.
+/// The other objects that expressions access: all Namespaces, and the parameters of policies.
 ///
 /// # Errors
 ///
-/// They cannot be listed.
+/// The objects cannot be listed.
 pub(crate) fn surroundings(
     cluster: &LiveCluster,
     kinds: &[ParamKind],
@@ -387,12 +386,12 @@ pub(crate) fn surroundings(
     Ok([parsed(cluster.all(&namespace)?), parameters])
 }
 
-/// Writes the reports. After a scan of everything, those of namespaces without any object that
-/// was judged are deleted.
+/// Writes the reports to the cluster. After a scan of all namespaces, deletes the reports of
+/// namespaces in which no object was evaluated.
 ///
 /// # Errors
 ///
-/// The API server takes one of them not.
+/// The API server rejects a report.
 pub(crate) fn write_reports(
     cluster: &LiveCluster,
     place: ListedPlace<'_>,
@@ -431,7 +430,7 @@ pub(crate) fn write_reports(
 }
 
 impl Scan {
-    /// Where objects are listed: in the namespace of the context unless something else is said.
+    /// The namespace in which objects are listed, by default that of the context.
     pub(crate) fn place<'s>(&'s self, cluster: &'s LiveCluster) -> ListedPlace<'s> {
         if self.all_namespaces {
             return ListedPlace::Everywhere;
@@ -441,7 +440,8 @@ impl Scan {
     }
 }
 
-/// `work` on each of `items`, on as many threads as there are processors.
+/// Applies `work` to all `items`, in as many threads as there are processors. The results are in
+/// order.
 pub(crate) fn in_order<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     if threads == 1 || items.len() < 2 {

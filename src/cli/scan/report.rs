@@ -1,5 +1,5 @@
-//! Findings: what a scan says about one object, and one policy with its binding. They are printed as
-//! they come, or kept for the formats that are one document.
+//! Prints the findings about objects immediately, or collects them for formats that need all of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,62 +32,62 @@ pub(crate) enum ScanFormat {
     Openreports,
 }
 
-/// Takes findings, in order.
+/// Receives findings in order.
 pub(crate) struct ScanReport {
     out: BufWriter<Stdout>,
     form: ReportForm,
     summary: ScanSummary,
     objects: u64,
-    /// Objects of which nothing could be said.
+    /// The number of objects for which all outcomes are unknown.
     unjudged: u64,
-    /// By kind, and why.
+    /// Objects to which no policy applies, by kind and reason.
     unmatched: BTreeMap<(Arc<str>, String), CountedObjects>,
-    /// Namespaces whose labels policies ask for, and that are not known.
+    /// Namespaces whose labels are unknown, although policies select by them.
     unknown_namespaces: BTreeSet<Arc<str>>,
 }
 
 enum ReportForm {
-    /// Refusals and warnings at once.
+    /// Prints rejections and warnings immediately.
     Text(TextReport),
-    /// Whether there was a finding before.
+    /// Whether a finding has been printed before.
     Json(bool),
     Junit(JunitReport),
     Sarif(SarifReport),
     OpenReports(OpenReports),
 }
 
-/// What is printed at the end, for people.
+/// What the text format prints at the end.
 #[derive(Default)]
 struct TextReport {
-    /// What was skipped, by policy and reason.
+    /// Skipped findings, by policy and reason.
     skipped: BTreeMap<(Arc<str>, Arc<str>), CountedObjects>,
-    /// Where results are grouped by object.
+    /// The table, if results are grouped by object.
     table: Option<ScanTable>,
 }
 
-/// Results by object.
+/// Groups results by object.
 struct ScanTable {
     is_coloured: bool,
-    /// What does not pass, by policy and namespace.
+    /// The findings that do not pass, by policy and namespace.
     totals: BTreeMap<(Arc<str>, Arc<str>), ScanSummary>,
 }
 
-/// How many, and the first of them.
+/// The number of objects, and the first of them.
 struct CountedObjects {
     count: u64,
     first: String,
 }
 
-/// What a scan came to.
+/// The totals of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ScanTotals {
-    /// Nothing would be refused.
+    /// No object would be rejected.
     pub(crate) is_sound: bool,
-    /// All objects.
+    /// The number of objects.
     pub(crate) objects: u64,
-    /// Those that no policy applied to.
+    /// The number of objects to which no policy applies.
     pub(crate) unmatched: u64,
-    /// Those that no policy could judge, though some applied.
+    /// The number of objects to which policies apply, all with unknown outcome.
     pub(crate) unjudged: u64,
 }
 
@@ -115,11 +115,11 @@ impl ScanReport {
         }
     }
 
-    /// Takes findings about no object.
+    /// Adds findings that are not about an object.
     ///
     /// # Errors
     ///
-    /// Standard output takes no more.
+    /// Standard output cannot be written to.
     pub(crate) fn skipped(&mut self, findings: &[ScanFinding]) -> Result<(), CommandError> {
         let mut findings = findings.iter();
         findings
@@ -127,11 +127,11 @@ impl ScanReport {
             .map_err(CommandError::Output)
     }
 
-    /// Takes the findings about one object.
+    /// Adds the findings about one object.
     ///
     /// # Errors
     ///
-    /// Standard output takes no more.
+    /// Standard output cannot be written to.
     pub(crate) fn object(&mut self, judged: &ScannedObject) -> Result<(), CommandError> {
         self.objects += 1;
         if let Some(UnmatchedObject { object, reason }) = &judged.unmatched {
@@ -143,7 +143,7 @@ impl ScanReport {
         }
         self.unknown_namespaces.extend(judged.unknown_namespace.clone());
         let findings = &judged.findings;
-        // What an exception lets pass was judged.
+        // The outcome is known if an exception admits the object.
         let is_unknown =
             |finding: &ScanFinding| finding.result == ScanOutcome::Skip && finding.exception.is_empty();
         self.unjudged += u64::from(!findings.is_empty() && findings.iter().all(is_unknown));
@@ -165,7 +165,8 @@ impl ScanReport {
             .map_err(CommandError::Output)
     }
 
-    /// `policies` are told in text with the finding; `None` where they were told before.
+    /// Adds a finding. `policies` returns the description of its policies for text, or `None` if
+    /// the finding was already printed for another policy.
     fn finding(
         &mut self,
         finding: &ScanFinding,
@@ -181,7 +182,7 @@ impl ScanReport {
                     skipped.or_insert_with(|| CountedObjects::before(finding)).count += 1;
                     Ok(())
                 }
-                // Printed with its object.
+                // The table prints it with its object.
                 _ if text.table.is_some() => Ok(()),
                 _ => match policies() {
                     Some(policies) => writeln!(self.out, "{}", one_line(&line(finding, &policies))),
@@ -202,11 +203,11 @@ impl ScanReport {
         }
     }
 
-    /// Lets people see what was found so far.
+    /// Flushes standard output, so that the findings so far are visible.
     ///
     /// # Errors
     ///
-    /// Standard output takes no more.
+    /// Standard output cannot be written to.
     pub(crate) fn flush(&mut self) -> Result<(), CommandError> {
         self.out.flush().map_err(CommandError::Output)
     }
@@ -215,7 +216,7 @@ impl ScanReport {
     ///
     /// # Errors
     ///
-    /// Standard output takes no more.
+    /// Standard output cannot be written to.
     pub(crate) fn finish(mut self) -> Result<ScanTotals, CommandError> {
         self.end().map_err(CommandError::Output)?;
         if !self.unknown_namespaces.is_empty() {
@@ -284,10 +285,10 @@ impl ScanReport {
     }
 }
 
-/// How many are named.
+/// How many namespaces are listed in the message.
 const NAMED: usize = 5;
 
-/// What is to be done about namespaces that are not known.
+/// The message with the remedy for namespaces whose labels are unknown.
 fn unknown_namespaces(names: &BTreeSet<Arc<str>>) -> String {
     let named: Vec<String> = names.iter().take(NAMED).map(|name| format!("`{name}`")).collect();
     let more = match names.len().saturating_sub(NAMED) {
@@ -314,7 +315,8 @@ impl ScanTable {
         }
     }
 
-    /// Writes what does not pass of one object, each policy with its message once.
+    /// Prints the findings about one object that do not pass, without repeating messages of a
+    /// policy.
     fn object(&mut self, out: &mut impl Write, findings: &[ScanFinding]) -> io::Result<()> {
         let mut told = BTreeSet::new();
         let failing =
@@ -381,7 +383,7 @@ impl ScanTable {
         self.styled(code, &format!("{:5}", result.as_str()))
     }
 
-    /// `text` in a style of ANSI X3.64, where that is wanted.
+    /// `text` in an ANSI X3.64 style, if output is coloured.
     fn styled(&self, code: &str, text: &str) -> String {
         match self.is_coloured {
             true => format!("\x1b[{code}m{text}\x1b[0m"),
@@ -393,7 +395,7 @@ impl ScanTable {
 // === impl CountedObjects ===
 
 impl CountedObjects {
-    /// None yet, of which `object` will be the first.
+    /// A count of 0, for which `object` will be the first.
     fn before(object: &ScanFinding) -> Self {
         Self {
             count: 0,
@@ -402,7 +404,7 @@ impl CountedObjects {
     }
 }
 
-/// The first, and how many others.
+/// The first object, and the number of the others.
 impl fmt::Display for CountedObjects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { count, first } = self;
@@ -413,12 +415,12 @@ impl fmt::Display for CountedObjects {
     }
 }
 
-/// `FILE:LINE: Kind/namespace/name`; of a cluster without the former.
+/// `FILE:LINE: Kind/namespace/name`; for an object of a cluster without file and line.
 fn place_and_object(finding: &ScanFinding) -> String {
     at_place(finding, (finding.object_line, 0))
 }
 
-/// The same, with the line and column of what failed where they are known.
+/// Like [`place_and_object`], with this line and column.
 fn at_place(finding: &ScanFinding, place: (u32, u32)) -> String {
     let object = object(&finding.kind, &finding.namespace, &finding.name);
     match place {
@@ -441,8 +443,9 @@ fn line(finding: &ScanFinding, policies: &str) -> String {
     )
 }
 
-/// The policy of the finding `at` of one object. The same error of many policies, such as a Namespace that
-/// is not known, is reported once, with the first of them and the number of others; `None` where it was.
+/// Describes the policy of the finding at index `at`. An error that several policies have in
+/// common, such as an unknown Namespace, is only reported for the first of them, with the number of
+/// the others; `None` for these others.
 fn policies(findings: &[ScanFinding], at: usize) -> Option<String> {
     let finding = findings.get(at)?;
     let named = policy(finding);
@@ -462,7 +465,7 @@ fn policies(findings: &[ScanFinding], at: usize) -> Option<String> {
     }
 }
 
-/// The policy and its binding.
+/// Describes the policy and its binding.
 fn policy(finding: &ScanFinding) -> String {
     match (&*finding.policy, &*finding.binding) {
         ("", _) => "the gateway".to_owned(),

@@ -1,5 +1,5 @@
-//! Judges one object as `admit -f` does, and the Pods that a workload would make of its template;
-//! what depends on a request that does not exist counts as unknown.
+//! Evaluates one object like `admit -f`, and the Pod that a workload would create from its
+//! template. What depends on a real request is unknown.
 
 use std::sync::Arc;
 
@@ -17,43 +17,44 @@ use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::field::Fault;
 use portcullis_policy::model::{CauseKind, LabelSelector, Time};
 
-/// How objects are judged.
+/// The policies, and the parameters of evaluation.
 pub(crate) struct ObjectScanner {
     pub(crate) loaded: LoadedPolicies,
     pub(crate) cluster: String,
     pub(crate) now: Time,
     pub(crate) kinds: CustomKinds,
-    /// What is said of all objects alike.
+    /// The request that is assumed for all objects.
     pub(crate) manifests: ManifestRequest,
-    /// The phases for objects as they are given.
+    /// The phases for the objects themselves.
     pub(crate) phases: &'static [Phase],
 }
 
-/// The findings about one object, and what is to be known of it.
+/// The findings about one object, and notes.
 #[derive(Default)]
 pub(crate) struct ScannedObject {
     pub(crate) findings: Vec<ScanFinding>,
     pub(crate) notes: Vec<String>,
-    /// An object that no policy applied to.
+    /// Set if no policy applies to the object.
     pub(crate) unmatched: Option<UnmatchedObject>,
-    /// Its namespace, where a policy asked for labels of it that are not known.
+    /// The object's namespace, if its labels are unknown and a policy selects by them.
     pub(crate) unknown_namespace: Option<Arc<str>>,
 }
 
-/// An object that no policy applied to, with its Pods.
+/// An object to which no policy applies, nor to the Pod that it would create.
 pub(crate) struct UnmatchedObject {
     pub(crate) object: ScanFinding,
-    /// What the nearest policy would have needed.
+    /// Why the policy that nearly applied does not.
     pub(crate) reason: String,
 }
 
-/// Both phases: what workloads make is created, and so changed first.
+/// Both phases, for objects that would be created, and therefore mutated first.
 pub(crate) const CREATED: &[Phase] = &[Phase::Mutate, Phase::Validate];
 
-/// What exists is judged as it is: it would be as it is even if a mutation came since.
+/// Only validation, for objects that exist: they stay as they are, whatever mutations have been
+/// added since.
 pub(crate) const STORED: &[Phase] = &[Phase::Validate];
 
-/// Objects of these groups are never sent to an API server.
+/// The groups of objects that are not sent to an API server.
 const LOCAL_GROUPS: [&str; 3] = [
     "kustomize.config.k8s.io",
     "config.kubernetes.io",
@@ -61,11 +62,11 @@ const LOCAL_GROUPS: [&str; 3] = [
 ];
 
 impl ObjectScanner {
-    /// What the policies make of `object`, and of the Pods that it would make.
+    /// Evaluates the policies for `object` and for the Pod that it would create.
     ///
     /// # Errors
     ///
-    /// It is no object, or its metadata cannot be.
+    /// The document is not an object, or has invalid metadata.
     pub(crate) fn scan(&self, object: &Document) -> Result<ScannedObject, Fault> {
         let api_version = object.text("apiVersion").unwrap_or_default();
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
@@ -113,7 +114,8 @@ impl ObjectScanner {
         Ok(judged)
     }
 
-    /// The policies that are asked about no object, since none is changed or deleted.
+    /// Findings about the policies that do not apply to any object, because their rules are not
+    /// about creation.
     pub(crate) fn not_asked(&self) -> Vec<ScanFinding> {
         let set = self.loaded.admission.for_cluster(&self.cluster);
         let finding = |policy: &str| ScanFinding {
@@ -135,7 +137,7 @@ impl ObjectScanner {
         set.never_at_creation().map(finding).collect()
     }
 
-    /// Why no policy applied to an object.
+    /// Why no policy applies to an object.
     fn reason(&self, nearest: Option<&NearestPolicy>) -> String {
         let Some(NearestPolicy {
             by,
@@ -171,7 +173,7 @@ impl ObjectScanner {
         )
     }
 
-    /// What each policy makes of the object; as `validating` all that there is to say.
+    /// The outcome of each policy for the object; all outcomes to report are in `validating`.
     fn results(&self, about: &ReviewOfManifest, phases: &'static [Phase]) -> PolicyResults {
         let (tape, answers) = (PolicyResultRecorder::default(), RecordedAnswers::default());
         let asked = OfflineReview {
@@ -200,7 +202,7 @@ impl ObjectScanner {
         };
         let refuses = |one: &PolicyJudgement| one.result.refuses();
         let is_unknown = |one: &PolicyJudgement| one.result == ScanOutcome::Skip && one.exception.is_empty();
-        // What refuses the object and is no validation: a mutation, the gateway itself.
+        // The rejection by something other than a validation: a mutation, or the gateway itself.
         judgements.extend(denial.filter(|denial| {
             let explains =
                 |one: &PolicyJudgement| refuses(one) || (is_unknown(one) && one.policy == denial.policy);
@@ -210,7 +212,7 @@ impl ObjectScanner {
     }
 }
 
-/// Why the object is refused.
+/// The rejection of the object, if it is rejected.
 fn denial(answered: &OfflineReviewResult) -> Option<PolicyJudgement> {
     let decided = match &answered.decided {
         Ok(decided) => decided,
@@ -242,8 +244,8 @@ fn without_mutation(mut judgement: PolicyJudgement) -> PolicyJudgement {
     judgement
 }
 
-/// Takes out of the message what is to be done about an unknown namespace, which is said once for all;
-/// none where that is not there.
+/// Removes the remedy for an unknown namespace from the message, because it is printed once for all
+/// findings; `None` if the message does not have it.
 fn without_remedy(finding: &mut ScanFinding) -> Option<()> {
     let shorter = finding
         .message
@@ -251,7 +253,7 @@ fn without_remedy(finding: &mut ScanFinding) -> Option<()> {
     (shorter.len() < finding.message.len()).then(|| finding.message = shorter.into())
 }
 
-/// The object as results name it.
+/// The finding that identifies the object, from which others are derived.
 struct ScanSubject(ScanFinding);
 
 impl ScanSubject {
@@ -274,7 +276,7 @@ impl ScanSubject {
         })
     }
 
-    /// The findings about `object`, or about the Pods that it makes of its `template`.
+    /// The findings about `object`, or about the Pod from its `template`.
     fn findings(
         &self,
         object: &Document,
@@ -303,7 +305,7 @@ impl ScanSubject {
     }
 }
 
-/// The group, the kind, and where its template of Pods is.
+/// The group and kind of workloads, and the pointer to their Pod template.
 const WORKLOADS: [(&str, &str, &str); 7] = [
     ("apps", "Deployment", "/spec/template"),
     ("apps", "StatefulSet", "/spec/template"),
@@ -314,11 +316,11 @@ const WORKLOADS: [(&str, &str, &str); 7] = [
     ("batch", "CronJob", "/spec/jobTemplate/spec/template"),
 ];
 
-/// The Pod that `owner`, in this namespace, would have made, and where its template is; none where it is
-/// no workload.
+/// The Pod that `owner`, in this namespace, would create, and the pointer to its template; `None`
+/// if it is not a workload.
 ///
-/// As its controller asks for it: with labels and annotations of the template and a reference
-/// to the owner. What the controller makes up (hashes, indexes) is left out.
+/// It is the Pod that the controller would request, with the labels and annotations of the template
+/// and a reference to the owner, but without generated values such as hashes and indexes.
 fn pod_of(owner: &Value, namespace: &str) -> Option<(Value, &'static str)> {
     let text = |pointer: &str| owner.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("/apiVersion"), text("/kind"));
@@ -356,7 +358,8 @@ fn pod_of(owner: &Value, namespace: &str) -> Option<(Value, &'static str)> {
     Some((pod, pointer))
 }
 
-/// Whose the Pods are: a Deployment has ReplicaSets make them, a CronJob Jobs.
+/// The owner of the Pods: those of a Deployment belong to a ReplicaSet, and those of a CronJob to a
+/// Job.
 fn controller<'k>(api_version: &'k str, kind: &'k str) -> (&'k str, &'k str) {
     match kind {
         "Deployment" => (api_version, "ReplicaSet"),
@@ -365,9 +368,9 @@ fn controller<'k>(api_version: &'k str, kind: &'k str) -> (&'k str, &'k str) {
     }
 }
 
-/// Whether a Deployment made this ReplicaSet, or a CronJob this Job: that one is listed, too, and
-/// judged with its Pods. Only of what a cluster has: in manifests anybody can write a reference, and
-/// the API server does not ask whether there is such an owner.
+/// Whether a Deployment created this ReplicaSet, or a CronJob this Job: the owner is listed, too,
+/// and evaluated with its Pod. Only for objects of a cluster: references in manifests prove
+/// nothing, because the API server does not check that the owner exists.
 fn is_made_by_workload(object: &Value) -> bool {
     let references = object
         .pointer("/metadata/ownerReferences")

@@ -1,4 +1,4 @@
-//! Takes down what each policy makes of one object.
+//! Records the outcome of each policy for one object.
 //!
 //! ```text
 //! Run ─▶ expressions (which of them needed what nobody knows?) ─▶ Decided, for each validation
@@ -20,7 +20,7 @@ use portcullis_policy::admission::run::{
 use portcullis_policy::admission::validating::ValidationDecision;
 use portcullis_policy::model::CauseKind;
 
-/// What one policy with one binding makes of an object.
+/// The outcome of one policy with one binding for an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PolicyJudgement {
     pub(crate) policy: String,
@@ -32,20 +32,20 @@ pub(crate) struct PolicyJudgement {
     pub(crate) field: Option<String>,
 }
 
-/// All that was taken down.
+/// The recorded outcomes.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyResults {
-    /// Of ValidatingAdmissionPolicies, in their order.
+    /// The outcomes of ValidatingAdmissionPolicies, in their order.
     pub(crate) validating: Vec<PolicyJudgement>,
-    /// The MutatingAdmissionPolicies of which nobody knows what they do to the object.
+    /// The MutatingAdmissionPolicies whose effect on the object is unknown.
     pub(crate) unsettled: Vec<PolicyJudgement>,
-    /// Whether some policy applied to the object.
+    /// Whether any policy applied to the object.
     pub(crate) is_matched: bool,
-    /// The policy that came nearest to that, of those that did not.
+    /// If none applied, the policy that nearly applied.
     pub(crate) nearest: Option<NearestPolicy>,
 }
 
-/// Why a policy does not apply to an object. The greater, the nearer it came.
+/// Why a policy does not apply to an object, in the order of evaluation: the greater, the nearer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MissedBy {
     /// `excludeResourceRules`.
@@ -54,53 +54,53 @@ pub(crate) enum MissedBy {
     NamespaceSelector,
     /// `objectSelector`.
     ObjectSelector,
-    /// There is no parameter.
+    /// The parameter does not exist.
     Parameter,
     /// `matchConditions`.
     Conditions,
 }
 
-/// A policy whose rules are about an object, and that does not apply to it.
+/// A policy whose rules match an object, but that does not apply to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NearestPolicy {
     pub(crate) by: MissedBy,
     pub(crate) kind: CauseKind,
     pub(crate) policy: String,
-    /// `None` where the policy itself does not apply.
+    /// `None` if the policy itself does not apply.
     pub(crate) binding: Option<String>,
 }
 
-/// The recorder of one object's run.
+/// Records the evaluation of one object.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyResultRecorder(RefCell<TapeState>);
 
 #[derive(Debug, Default)]
 struct TapeState {
     mutates: bool,
-    /// The policy that is compared.
+    /// The policy that is being matched.
     policy: String,
     open: Option<PolicyRun>,
     judgements: PolicyResults,
-    /// By policy: the exceptions that do not apply, because they are for some subjects.
+    /// For each policy, the exceptions that do not apply because they are limited to some subjects.
     for_subjects: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// One run of a policy that has not ended.
+/// The unfinished evaluation of a policy.
 #[derive(Debug)]
 struct PolicyRun {
     policy: String,
     binding: String,
-    /// A match condition is false.
+    /// Whether a match condition is false.
     misses: bool,
-    /// What a match condition would have to know.
+    /// The unknown data on which a match condition depends.
     condition: Option<&'static str>,
-    /// Why a match condition has no value.
+    /// The error of a match condition.
     failure: Option<String>,
-    /// What each validation would have to know.
+    /// The unknown data on which each validation depends.
     validations: BTreeMap<usize, &'static str>,
-    /// The part of the object that each validation that is not true selected last.
+    /// For each validation that is not true, the part of the object that it selected last.
     fields: BTreeMap<usize, String>,
-    /// What anything else would have to know.
+    /// The unknown data on which another expression depends.
     other: Option<&'static str>,
     decided: Vec<PolicyJudgement>,
 }
@@ -157,7 +157,7 @@ impl TapeState {
     fn compared(&mut self, binding: Option<&str>, finding: &MatchFinding<'_>) {
         match finding {
             MatchFinding::Applies { .. } => {}
-            // What it refuses or lets pass is a result.
+            // The rejection or admission because of the error is an outcome.
             MatchFinding::Fails(_) => self.judgements.is_matched = true,
             MatchFinding::Misses(mismatch) => {
                 if let Some(by) = MissedBy::of(*mismatch) {
@@ -209,7 +209,7 @@ impl TapeState {
         }
     }
 
-    /// Judges the run that has ended, if there is one.
+    /// Finishes the evaluation in progress, if there is one.
     fn close(&mut self) {
         let Some(open) = self.open.take() else { return };
         if open.misses {
@@ -228,8 +228,7 @@ impl TapeState {
 }
 
 impl PolicyResults {
-    /// Adds what a policy makes of the object with one parameter to what it makes of it with
-    /// others.
+    /// Merges the outcome for one parameter into those of the same policy and binding for others.
     fn add(&mut self, judgement: PolicyJudgement) {
         let same =
             |own: &&mut PolicyJudgement| own.policy == judgement.policy && own.binding == judgement.binding;
@@ -243,7 +242,7 @@ impl PolicyResults {
 // === impl MissedBy ===
 
 impl MissedBy {
-    /// `None` where the rules are about other objects.
+    /// `None` if the rules of the policy do not match the object.
     const fn of(mismatch: Mismatch) -> Option<Self> {
         match mismatch {
             Mismatch::Excluded => Some(Self::ExcludeRules),
@@ -294,8 +293,8 @@ impl PolicyRun {
                     self.fields.extend(read.pointer().map(|field| (index, field)));
                 }
             }
-            // A fixed message, or the expression itself, stands in.
-            // Nobody asks in a scan.
+            // A fixed message, or the expression itself, is used instead.
+            // A scan does not evaluate `objectConditions`.
             (PolicyExpression::Message(_) | PolicyExpression::ObjectCondition(_), _) => {}
             (PolicyExpression::Annotation(_) | PolicyExpression::Mutation(_), _) => {
                 self.other = self.other.or(needs);
@@ -303,7 +302,7 @@ impl PolicyRun {
         }
     }
 
-    /// What the decision at `index` would have to know.
+    /// The unknown data on which the decision of the validation `index` depends.
     fn needs(&self, index: Option<usize>) -> Option<&'static str> {
         match index {
             Some(index) => self.validations.get(&index).copied(),
@@ -343,7 +342,7 @@ impl PolicyRun {
 // === impl PolicyJudgement ===
 
 impl PolicyJudgement {
-    /// The graver of both, with what each says where they are as grave.
+    /// Keeps the more severe of both outcomes, or both messages if they are equally severe.
     fn merge(&mut self, other: Self) {
         match other.gravity().cmp(&self.gravity()) {
             Ordering::Less => {}
@@ -358,8 +357,8 @@ impl PolicyJudgement {
         }
     }
 
-    /// What cannot be said may be a refusal, so it hides no refusal and no warning hides it. What
-    /// an exception lets pass is none.
+    /// An unknown outcome may be a rejection, so a warning must not hide it, and it must not hide a
+    /// rejection. The outcome is not unknown if an exception admits the object.
     fn gravity(&self) -> u8 {
         match self.result {
             ScanOutcome::Pass => 0,
@@ -422,7 +421,7 @@ fn judgement(
     }
 }
 
-/// That exceptions for some subjects do not count.
+/// The note that exceptions for some subjects do not apply.
 fn not_applying(for_subjects: Option<&BTreeSet<String>>) -> String {
     let Some(names) = for_subjects else {
         return String::new();
