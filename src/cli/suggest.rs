@@ -1,4 +1,4 @@
-//! `portcullis suggest`: the least RBAC that allows what a decision log shows.
+//! `portcullis suggest`: the least RBAC that allows the requests in a decision log.
 //!
 //! ```text
 //! log: lines ──┬▶ usage: what each user was allowed ─▶ roles and bindings for just that ─▶ report
@@ -87,37 +87,37 @@ Examples:
   portcullis suggest packed/cluster=east --config portcullis.yaml
   portcullis suggest --usage usage --config portcullis.yaml";
 
-/// What was gathered from the logs.
+/// The data that is collected from logs and usage.
 #[derive(Debug, Default)]
 struct LogEvidence {
-    /// By cluster.
+    /// The allowed requests, by cluster.
     usage: BTreeMap<String, AllowedRequests>,
     causes: BTreeMap<String, Causes>,
     left_out: BTreeMap<LeftOut, (u64, LogLine)>,
     seen: LogTotals,
-    /// How many objects and rules are named as what decided.
+    /// How many objects and rules `causes` contains.
     objects: usize,
-    /// What the requests of all clusters may still take.
+    /// The memory that is left for the requests of all clusters.
     memory: RequestMemory,
 }
 
-/// Takes the rows of files of usage.
+/// Collects the rows of usage files.
 struct UsageEvidence<'s> {
     command: &'s Suggest,
     gathered: &'s mut LogEvidence,
     broken: usize,
 }
 
-/// The most clusters that logs may have decisions for.
+/// The maximum number of clusters in the logs.
 const MAX_CLUSTERS: usize = 1_000;
 
-/// The most objects and rules that are kept as what decided.
+/// The maximum number of objects and rules that are kept as causes of decisions.
 const MAX_OBJECTS: usize = 400_000;
 
-/// How many clusters are named to choose from.
+/// How many clusters an error message lists.
 const MAX_NAMED_CLUSTERS: usize = 10;
 
-/// How many broken lines are reported one by one.
+/// How many broken lines of a file are reported individually.
 const MAX_BROKEN_LINES_SHOWN: usize = 10;
 
 // === impl Suggest ===
@@ -155,7 +155,7 @@ impl Suggest {
         Ok(CommandResult::Success)
     }
 
-    /// The files that are named, and those of folders.
+    /// The files on the command line, with folders replaced by their files.
     fn files(&self) -> Result<Vec<PathBuf>, CommandError> {
         let mut files = Vec::new();
         for path in &self.logs {
@@ -181,7 +181,7 @@ impl Suggest {
         self.jobs.run(files, read_rows, take)
     }
 
-    /// Takes a part of the file at `path`, of which so many lines were `broken` before.
+    /// Adds a part of the file at `path`. `broken` counts the broken lines of the file so far.
     fn take_part(
         &self,
         path: &Path,
@@ -246,7 +246,7 @@ impl Suggest {
         self.cluster.as_ref().is_none_or(|chosen| chosen == cluster)
     }
 
-    /// Whether what was decided so often for `caller` counts; what does not is noted.
+    /// Whether `count` decisions for `caller` are used. Those that are not are counted.
     fn is_proven(&self, caller: &str, count: u64, gathered: &mut LogEvidence) -> bool {
         let is_left_out = caller == PATH_TOKEN_NAME && !self.with_path_token;
         if is_left_out {
@@ -255,7 +255,7 @@ impl Suggest {
         !is_left_out
     }
 
-    /// Takes what was decided so often, from the first time to the last.
+    /// Adds `count` equal decisions, the first and the last of which are at `times`.
     fn take(
         &self,
         line: &LoggedDecision<'_>,
@@ -275,7 +275,7 @@ impl Suggest {
         let causes = gathered.causes.entry(cluster.clone()).or_default();
         gathered.objects += causes.add(line, DecidedTimes::new(count, times));
         if gathered.objects > MAX_OBJECTS {
-            // Without those that are not kept, what decided something would be said to be unused.
+            // Otherwise objects that are not kept would be reported as unused.
             return Err(CommandError::Usage(format!(
                 "the logs name more than {MAX_OBJECTS} objects and rules as what decided: name fewer logs"
             )));
@@ -309,7 +309,7 @@ impl Suggest {
         ))
     }
 
-    /// The cluster named, or the only one of the logs.
+    /// The cluster on the command line, or the only cluster in the logs.
     fn chosen_cluster(&self, gathered: &LogEvidence) -> Result<String, CommandError> {
         if let Some(cluster) = &self.cluster {
             return Ok(cluster.clone());
@@ -329,7 +329,7 @@ impl Suggest {
         Ok(only.unwrap_or(DEFAULT_CLUSTER).to_owned())
     }
 
-    /// What may have decided nothing; `None` where no policies are named.
+    /// The policies to check for unused objects; `None` if none are named.
     fn loaded(&self, cluster: &str) -> Result<Option<LoadedPolicies>, CommandError> {
         let files = PolicyFiles {
             config: self.config.clone(),
@@ -426,7 +426,7 @@ fn complain_of_more(broken: usize, file: &str) {
     }
 }
 
-/// The conditions under which the API server asks at all.
+/// The conditions under which the API server calls the gateway at all.
 fn never_asked(asked: &[Authorizer]) -> Vec<String> {
     let conditions = asked.iter().flat_map(|authorizer| &authorizer.match_conditions);
     let on_one_line = |expression: &str| expression.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -438,14 +438,15 @@ fn never_asked(asked: &[Authorizer]) -> Vec<String> {
 const GROUP: &str = "rbac.authorization.k8s.io";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// The longest part of an object's name that comes from a user's.
+/// The maximum length of the part of an object's name that is taken from a user's name, in
+/// characters.
 const LONGEST_NAME: usize = 200;
 
-/// Gives each user a name for its roles, which no other user has.
+/// Assigns each user a unique name for its roles.
 #[derive(Debug, Default)]
 pub(crate) struct RoleNames {
     taken: BTreeSet<String>,
-    /// By what users' names begin with, the number that the next of them tries.
+    /// For each beginning of a name, the number to try next.
     next: HashMap<String, usize>,
     /// How many names were tried.
     #[cfg(test)]
@@ -455,7 +456,8 @@ pub(crate) struct RoleNames {
 // === impl RoleNames ===
 
 impl RoleNames {
-    /// A name for the roles of `user`. No object's name may contain `/` and `%`.
+    /// A name for the roles of `user`, without `/` and `%`, which names of objects must not
+    /// contain.
     pub(crate) fn name(&mut self, user: &str) -> String {
         let short = user.strip_prefix(SERVICE_ACCOUNT).unwrap_or(user);
         let allowed = |character: char| !character.is_control() && !matches!(character, '/' | '%');
@@ -482,8 +484,8 @@ impl RoleNames {
     }
 }
 
-/// The objects that allow `user` what `usage` has: for each namespace a Role, for all of them a
-/// ClusterRole, and the binding of each.
+/// The objects that allow `user` what `usage` contains: a Role for each namespace, a ClusterRole
+/// for all namespaces, and a binding for each.
 fn role_objects(user: &str, name: &str, usage: &UserUsage) -> Vec<Value> {
     let mut namespaces: BTreeMap<&str, Vec<(&UsedResource, &UsedNames)>> = BTreeMap::new();
     for (used, names) in &usage.resources {
@@ -523,7 +525,7 @@ fn role_and_binding(namespace: &str, name: &str, rules: Vec<Value>, subject: &Va
     ]
 }
 
-/// The user by name: never a group, whose other members asked for nothing.
+/// The user itself: a group would also grant access to its other members.
 fn subject(user: &str) -> Value {
     let account = user
         .strip_prefix(SERVICE_ACCOUNT)
@@ -536,8 +538,8 @@ fn subject(user: &str) -> Value {
     }
 }
 
-/// As few rules as allow exactly `used`: verbs of one resource with the same names share a rule,
-/// then resources of one group with the same verbs and names, then groups.
+/// The fewest rules that allow exactly `used`. Verbs of a resource with the same names share a
+/// rule, then resources of a group with the same verbs and names, then groups.
 fn resource_rules(used: &[(&UsedResource, &UsedNames)]) -> Vec<Value> {
     let mut verbs: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
     for (used, names) in used {

@@ -78,7 +78,7 @@ fn regex(text: &str) -> Result<Regex, CommandError> {
     })
 }
 
-/// The outcome of a run, for programs.
+/// The JSON output.
 #[derive(Debug, Serialize)]
 struct TestReport<'a> {
     passed: usize,
@@ -87,12 +87,12 @@ struct TestReport<'a> {
     cases: &'a [CaseOutcome],
     #[serde(skip_serializing_if = "Option::is_none")]
     coverage: Option<CoverageReport>,
-    /// Whether cases that pass are listed.
+    /// Whether passing cases are listed in text.
     #[serde(skip)]
     lists_all: bool,
     #[serde(skip)]
     wants_coverage: bool,
-    /// What must be covered, in percent.
+    /// The required coverage, in percent.
     #[serde(skip)]
     fail_under: Option<f64>,
 }
@@ -173,7 +173,7 @@ impl TestReport<'_> {
         self.failed == 0 && self.faults.is_empty() && !self.is_below()
     }
 
-    /// Whether less is covered than must be.
+    /// Whether the coverage is less than required.
     fn is_below(&self) -> bool {
         let covered = self.coverage.as_ref().map(CoverageReport::percent);
         covered
@@ -181,7 +181,7 @@ impl TestReport<'_> {
             .is_some_and(|(covered, least)| covered < least)
     }
 
-    /// Faults, then each failing case, then the count and what is covered.
+    /// The report as text: faults, failing cases, coverage and totals.
     fn in_words(&self) -> Lines {
         let mut lines: Lines = self.faults.iter().collect();
         for case in self.cases {
@@ -206,7 +206,7 @@ impl TestReport<'_> {
 
 /// `kind` of a suite.
 pub(crate) const KIND: &str = "PolicyTest";
-/// Every suite in files named and in folders; in a folder the other documents are left alone.
+/// The suites in files and folders. Documents of other kinds are ignored in folders.
 ///
 /// # Errors
 ///
@@ -248,7 +248,7 @@ fn suites_of(named: &Path, documents: Vec<Document>, faults: &mut Faults) -> Vec
     if named.is_dir() {
         return suites;
     }
-    // A file that is named is meant as a suite: what else is in it is a mistake.
+    // A file on the command line must only contain suites.
     for other in others {
         let path = portcullis_policy::field::FieldPath::root().field("kind");
         let message = format!("expected the kind `{KIND}` of `{}`", suite::API_VERSION);
@@ -257,13 +257,13 @@ fn suites_of(named: &Path, documents: Vec<Document>, faults: &mut Faults) -> Vec
     suites
 }
 
-/// A `testsuite` for each file, and one for faults, if there are any.
+/// The results as JUnit XML: a `testsuite` for each file, and one for faults, if any.
 pub(crate) fn junit(cases: &[CaseOutcome], faults: &[String]) -> String {
     let mut files: Vec<&str> = cases.iter().map(|case| case.file.as_str()).collect();
     files.dedup();
     let failed = cases.iter().filter(|case| !case.passed()).count();
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-    // Writing to text does not fail.
+    // Writing to a string does not fail.
     let _ = writeln!(
         xml,
         "<testsuites name=\"portcullis\" tests=\"{}\" failures=\"{failed}\" errors=\"{}\">",
@@ -319,7 +319,7 @@ fn write_case(xml: &mut String, case: &CaseOutcome) {
     );
 }
 
-/// As text or within quotes. What no XML may have is replaced.
+/// Escapes `text` for XML, also within quotes. Characters that XML does not allow are replaced.
 pub(crate) fn escaped(text: &str) -> String {
     let mut written = String::with_capacity(text.len());
     for char in text.chars() {

@@ -1,7 +1,7 @@
-//! Decisions of logs, read by several threads, and equal ones counted once.
+//! Reads decisions from logs with several threads, and combines equal ones.
 //!
-//! What counts of a decision is written as a line again, without its time: equal lines of a part of a file are
-//! one row, with the first and the last time.
+//! The relevant fields of a decision are serialized again, without its time. Equal lines in a part
+//! of a file become one row, with a count and the first and last time.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,13 +13,13 @@ use crate::columns::{Column, ColumnFile, RowKind, StoredRow, is_column_file};
 use portcullis_policy::explain::logged::{LoggedAttributes, LoggedDecision, LoggedObject};
 use portcullis_policy::model::Time;
 
-/// What the rows of a part of a file may take until they are handed on.
+/// The maximum memory for the rows of a part of a file, in bytes.
 const MAX_PART_BYTES: usize = 8 << 20;
 
-/// What a row takes besides its text, which is held twice.
+/// The memory for a row besides its line, which is held twice, in bytes.
 const ROW_BYTES: usize = 160;
 
-/// The columns that count, besides what was asked and what decided.
+/// The relevant columns, in addition to those of attributes and causes.
 const COUNTED: [&str; 8] = [
     "time",
     "caller",
@@ -31,12 +31,12 @@ const COUNTED: [&str; 8] = [
     "truncated",
 ];
 
-/// What a thread hands on.
+/// What a thread sends.
 pub(crate) enum LogPart {
     Rows(Vec<LoggedRow>),
-    /// The number of a line that cannot be read, and why.
+    /// The number of a line that cannot be read, and the reason.
     Broken(u64, String),
-    /// The file is read: how many of its lines could be.
+    /// The end of the file, with the number of lines that could be read.
     End {
         lines: u64,
     },
@@ -44,30 +44,30 @@ pub(crate) enum LogPart {
 
 /// Equal decisions.
 pub(crate) struct LoggedRow {
-    /// The number of the first line or row that has it, from 1.
+    /// The number of the first line or row, from 1.
     pub(crate) number: u64,
-    /// What counts of it, as the decision log has it.
+    /// The relevant fields, as a decision log line.
     line: String,
     pub(crate) count: u64,
-    /// The first and the last time; none where the first of them has no time.
+    /// The first and the last time; `None` if the line has no valid time.
     pub(crate) times: Option<[Time; 2]>,
 }
 
-/// The rows of a file, which gather until they are handed on.
+/// Collects the rows of a part of a file.
 struct RowGatherer<'g, 'j> {
     job: &'g FileJob<'j, LogPart>,
     rows: Vec<LoggedRow>,
-    /// By the text of its line, the place of a row.
+    /// The index of a row, by its line.
     places: HashMap<String, usize>,
     bytes: usize,
     lines: u64,
 }
 
-/// Reads a file, of lines or of columns.
+/// Reads a decision log, or a Parquet file of one.
 ///
 /// # Errors
 ///
-/// It cannot be read, or is none.
+/// The file cannot be read, or is not a decision log.
 pub(crate) fn read_rows(job: &FileJob<'_, LogPart>) -> Result<(), CommandError> {
     let mut gatherer = RowGatherer {
         job,
@@ -91,7 +91,7 @@ pub(crate) fn read_rows(job: &FileJob<'_, LogPart>) -> Result<(), CommandError> 
 
 impl LoggedRow {
     /// # Errors
-    ///
+    /// A Parquet file contains something other than a decision.
     /// A file of columns has something else than a decision.
     pub(crate) fn decision(&self, file: &Path) -> Result<LoggedDecision<'_>, CommandError> {
         let (file, number) = (file.display(), self.number);
@@ -124,7 +124,7 @@ impl RowGatherer<'_, '_> {
         read.and(sent)
     }
 
-    /// Reads the columns that count.
+    /// Reads the relevant columns.
     fn read_columns(&mut self) -> Result<(), CommandError> {
         let job = self.job;
         let columns = ColumnFile::open(job.path, RowKind::Decision)?;
@@ -172,7 +172,7 @@ impl RowGatherer<'_, '_> {
     }
 }
 
-/// What counts of a decision.
+/// The relevant fields of a decision.
 fn counted<'l>(line: &LoggedDecision<'l>) -> LoggedDecision<'l> {
     let object = |object: &LoggedObject<'l>| LoggedObject {
         kind: object.kind.clone(),

@@ -1,4 +1,4 @@
-//! What `suggest` prints: manifests with remarks, or JSON.
+//! The output of `suggest`: manifests with remarks, or JSON.
 
 use std::collections::BTreeMap;
 
@@ -13,44 +13,44 @@ use portcullis_policy::explain::{Lines, LoadedPolicies};
 use portcullis_policy::model::Time;
 use portcullis_policy::{document, manifest};
 
-/// Everything that is said.
+/// The report.
 pub(crate) struct SuggestReport {
     pub(crate) roles: SuggestedRoles,
     pub(crate) seen: LogTotals,
     pub(crate) left_out: BTreeMap<LeftOut, (u64, LogLine)>,
-    /// The matchConditions of the API server's own webhooks, where they are known.
+    /// The `matchConditions` of the API server's authorization webhooks, if they are known.
     pub(crate) never_asked: Vec<String>,
-    /// What decided, how often and when.
+    /// The objects and rules that caused decisions.
     pub(crate) used: Vec<UsedObject>,
     pub(crate) unused: Option<UnusedObjects>,
-    /// Whether what is sensitive is suggested like the rest.
+    /// Whether sensitive roles are printed like the others, instead of as comments.
     pub(crate) with_sensitive: bool,
 }
 
-/// Roles and their bindings.
+/// Suggested roles and bindings.
 #[derive(Debug, Default)]
 pub(crate) struct SuggestedRoles {
     pub(crate) objects: Vec<Value>,
-    /// Those that somebody must look at.
+    /// The roles and bindings that a person must review.
     pub(crate) sensitive: Vec<Value>,
 }
 
-/// How much was read.
+/// What was read.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct LogTotals {
     pub(crate) files: usize,
     pub(crate) lines: usize,
-    /// Decisions that files of usage count, where there are such.
+    /// The number of decisions in usage files, if any were read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decisions: Option<u64>,
-    /// Lines that could not be read.
+    /// The number of lines that could not be read.
     pub(crate) broken: usize,
-    /// Decisions for callers with a token in the path, which were left out.
+    /// The number of decisions for callers with a path token, which were left out.
     #[serde(rename = "pathToken")]
     pub(crate) unproven: u64,
-    /// Requests that were allowed, by whatever.
+    /// The number of allowed requests, whatever allowed them.
     pub(crate) allowed: u64,
-    /// The first and the last time.
+    /// The times of the first and the last decision.
     #[serde(serialize_with = "in_utc")]
     pub(crate) from: Option<Time>,
     #[serde(serialize_with = "in_utc")]
@@ -70,7 +70,7 @@ const QUESTIONS: &str = "\
 # do in that time is missing here.
 ";
 
-/// What holds where the AuthorizationConfiguration is not known.
+/// What is always excluded, if the AuthorizationConfiguration is unknown.
 const UNSEEN: &str = "\
 # The API server never asks about system:masters, nor about those whom its
 # AuthorizationConfiguration leaves out (as `portcullis init` writes it: nodes, the API server
@@ -102,7 +102,7 @@ impl LogTotals {
         self.to = Some(self.to.map_or(time, |to| to.max(time)));
     }
 
-    /// How much it was, in words.
+    /// A description of what was read.
     fn in_words(&self) -> String {
         let lines = format!("{} lines of decision logs", self.lines);
         match self.decisions {
@@ -123,7 +123,7 @@ impl LogTotals {
 // === impl SuggestReport ===
 
 impl SuggestReport {
-    /// A stream of YAML, which can be loaded as it is.
+    /// The report as a YAML stream, which can be loaded as it is.
     pub(crate) fn in_words(&self) -> Lines {
         let mut lines = self.heading();
         self.roles
@@ -240,23 +240,23 @@ fn document(lines: &mut Lines, before: &str, object: &Value) {
     lines.each(before, &document::to_yaml(object));
 }
 
-// What of the policies in force no line of the log was decided by.
+// The policies in force that did not cause any decision in the logs.
 
-/// An object whose name takes more counts as several.
+/// An object counts as several if its name is longer than this, in bytes.
 const LONG_NAME_BYTES: usize = 512;
 
-/// The objects that lines of the log name as what decided: kind, namespace, name.
+/// The objects that caused decisions in the logs, by kind, namespace and name.
 #[derive(Debug, Default)]
 pub(crate) struct Causes(BTreeMap<(String, String, String), CauseUse>);
 
-/// How often an object decided, and each of its rules.
+/// How often an object, and each of its rules, caused decisions.
 #[derive(Debug, Default)]
 struct CauseUse {
     decided: DecidedTimes,
     rules: BTreeMap<usize, DecidedTimes>,
 }
 
-/// How often something was decided, and when first and last.
+/// A number of decisions, with the times of the first and the last one.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(crate) struct DecidedTimes {
     count: u64,
@@ -270,31 +270,32 @@ fn in_utc<S: Serializer>(time: &Option<Time>, serializer: S) -> Result<S::Ok, S:
     time.map(|time| time.to_string()).serialize(serializer)
 }
 
-/// What decided something.
+/// An object or rule that caused decisions.
 #[derive(Debug, Serialize)]
 pub(crate) struct UsedObject {
     object: String,
-    /// The index of the rule, from 0; of all rules and without one where it is absent.
+    /// The index of the rule, from 0; absent in the entry of the whole object.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<usize>,
     #[serde(flatten)]
     decided: DecidedTimes,
 }
 
-/// What decided nothing, by object.
+/// The objects and rules that did not cause any decision.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct UnusedObjects {
-    /// Bindings and policies of which nothing decided.
+    /// Bindings and policies that did not cause any decision.
     pub(crate) objects: Vec<String>,
-    /// Rules that decided nothing, of objects that decided something.
+    /// Unused rules of objects with other rules that caused decisions.
     pub(crate) rules: Vec<UnusedRule>,
-    /// Bindings of which the log cannot tell, and why.
+    /// Bindings whose use the logs cannot show, with the reason.
     pub(crate) unseen: Vec<UnreviewedBinding>,
-    /// How many objects there are, and rules, and how many of them decided something.
+    /// How many objects and rules exist, and how many of them caused decisions.
     pub(crate) coverage: UseCoverage,
 }
 
-/// How much of the policies decided something, without what is never asked about.
+/// How much of the policies caused decisions. Excludes bindings about which the API server never
+/// asks.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct UseCoverage {
@@ -304,17 +305,17 @@ pub(crate) struct UseCoverage {
     used_rules: usize,
 }
 
-/// A rule that decided nothing.
+/// A rule that did not cause any decision.
 #[derive(Debug, Serialize)]
 pub(crate) struct UnusedRule {
     pub(crate) object: String,
-    /// Of a binding, the role that has the rule.
+    /// For a binding, the role that contains the rule.
     pub(crate) role: Option<String>,
-    /// Its index, from 0.
+    /// The index of the rule, from 0.
     pub(crate) rule: usize,
 }
 
-/// A binding for somebody about whom the API server does not ask.
+/// A binding to a subject about which the API server never asks.
 #[derive(Debug, Serialize)]
 pub(crate) struct UnreviewedBinding {
     pub(crate) object: String,
@@ -324,8 +325,8 @@ pub(crate) struct UnreviewedBinding {
 // === impl Causes ===
 
 impl Causes {
-    /// Adds what `line` names: what decided, what would have in Shadow, and exceptions. How many objects and
-    /// rules are new.
+    /// Adds the causes in `line`: of the decision, of policies in Shadow, and exceptions. Returns
+    /// how many objects and rules are new.
     pub(crate) fn add(&mut self, line: &LoggedDecision<'_>, times: DecidedTimes) -> usize {
         let causes = line.cause.iter().chain(&line.shadow);
         let causes = causes.map(|cause| (cause.kind.as_ref(), cause));
@@ -362,7 +363,7 @@ impl Causes {
         self.0.get(&object)
     }
 
-    /// Each object, and each of its rules.
+    /// An entry for each object, and one for each of its rules.
     pub(crate) fn used(&self) -> Vec<UsedObject> {
         let mut all = Vec::new();
         for ((kind, namespace, name), used) in &self.0 {
@@ -381,7 +382,7 @@ impl Causes {
 // === impl DecidedTimes ===
 
 impl DecidedTimes {
-    /// So often, from the first of `times` to the last.
+    /// `count` decisions, with the times of the first and the last one.
     pub(crate) const fn new(count: u64, [first, last]: [Option<Time>; 2]) -> Self {
         Self { count, first, last }
     }
@@ -396,8 +397,8 @@ impl DecidedTimes {
 // === impl UnusedObjects ===
 
 impl UnusedObjects {
-    /// What of `loaded` is not among `causes`. `asked` are the API server's own authorization
-    /// webhooks, where they are known.
+    /// The objects in `loaded` that are not in `causes`. `asked` are the API server's authorization
+    /// webhooks, if they are known.
     pub(crate) fn of(loaded: &LoadedPolicies, cluster: &str, causes: &Causes, asked: &[Authorizer]) -> Self {
         let mut unused = Self::default();
         let set = loaded.policies.for_cluster(cluster);
@@ -461,7 +462,7 @@ impl UnusedObjects {
             self.objects.push(object);
             return;
         };
-        // A line about Shadow names the policy, and none of its rules.
+        // Lines about policies in Shadow do not contain the rule.
         let is_told = (0..rules).any(|rule| used.rules.contains_key(&rule));
         let is_idle = |rule: &usize| is_told && !used.rules.contains_key(rule);
         let idle: Vec<usize> = (0..rules).filter(is_idle).collect();
@@ -475,7 +476,7 @@ impl UnusedObjects {
     }
 }
 
-/// Whether the API server does not ask about `subject`.
+/// Whether the API server never asks about `subject`.
 fn is_unseen(subject: &Subject, asked: &[Authorizer]) -> bool {
     let masters = subject.kind == SubjectKind::Group && subject.name == "system:masters";
     masters || manifest::is_never_asked_about(subject, asked)

@@ -1,4 +1,4 @@
-//! What each user was allowed, gathered from decision logs line by line.
+//! The allowed requests of each user, collected from decision logs.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,84 +11,86 @@ use crate::cli::output::CommandError;
 use crate::config::files;
 use portcullis_policy::explain::logged::{LoggedAttributes, LoggedDecision};
 
-/// The memory for the requests of all users, with what is made of them: rules, roles and their text.
+/// The memory for the requests of all users, including the rules and roles made from them, in
+/// bytes.
 pub(crate) const MAX_REQUEST_BYTES: usize = 256 << 20;
 
-/// The part of it that one user may take: 1 / this. A Role of fewer names is too large for an API server.
+/// The share of one user is 1 / this. A Role becomes too large for an API server with fewer names
+/// than fit into it.
 const USER_PART: usize = 8;
 
-/// What a namespace of a user takes, as a Role and its binding.
+/// The memory for a Role and its binding: for each user and namespace, in bytes.
 const ROLE_BYTES: usize = 12 << 10;
 
-/// What a user takes besides its name; what a verb on a resource, a path with a verb, or the name of an object
-/// takes besides their texts.
+/// The memory, in addition to the strings, for a user; for a verb on a resource, or a verb on a
+/// path; and for the name of an object, in bytes.
 const USER_BYTES: usize = 1 << 10;
 const REQUEST_BYTES: usize = 500;
 const NAME_BYTES: usize = 250;
 
-/// How often each text is held: gathered, settled, in a rule and in what is printed.
+/// How many copies of each string are held: as collected, settled, in a rule and in the output.
 const COPIES: usize = 6;
 
-/// The memory that requests may still take.
+/// The memory that is left for requests.
 #[derive(Debug)]
 pub(crate) struct RequestMemory {
     left: usize,
     of_user: usize,
 }
 
-/// What users were allowed, by their names.
+/// The allowed requests, by user name.
 #[derive(Debug, Default)]
 pub(crate) struct AllowedRequests {
     pub(crate) users: BTreeMap<String, UserUsage>,
 }
 
-/// What one user was allowed.
+/// The allowed requests of one user.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UserUsage {
     pub(crate) resources: BTreeMap<UsedResource, UsedNames>,
-    /// Paths, with the verbs of each.
+    /// The verbs for each path.
     pub(crate) paths: BTreeMap<String, BTreeSet<String>>,
-    /// What it took of the memory.
+    /// The memory that is charged to the user, in bytes.
     bytes: usize,
 }
 
-/// One verb on one resource.
+/// A verb on a resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct UsedResource {
-    /// Empty: cluster-scoped, or all namespaces.
+    /// Empty for cluster-scoped requests, and those in all namespaces.
     pub(crate) namespace: String,
     pub(crate) group: String,
-    /// As a rule names it, such as `pods/log`.
+    /// The resource as in a rule, such as `pods/log`.
     pub(crate) resource: String,
     pub(crate) verb: String,
 }
 
-/// The names of objects that were asked for.
+/// The names of objects in requests.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum UsedNames {
-    /// Any: a request named none, or too many were named.
+    /// Any name, because a request had none, or there were too many names.
     Any,
-    /// These.
+    /// Only these names.
     Only(BTreeSet<String>),
 }
 
-/// Why an allowed request has no place in a suggestion.
+/// Why an allowed request is not in a suggestion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum LeftOut {
-    /// Something else than RBAC allowed it.
+    /// It was not allowed by RBAC.
     NotByRbac,
-    /// It was allowed for its selectors, and RBAC knows none.
+    /// It was allowed because of its selectors, which RBAC does not have.
     Selectors,
-    /// It asks for `*`.
+    /// It contains `*`.
     Wildcard,
-    /// Nothing says who asked, or for what.
+    /// The user or the request is not known.
     Incomplete,
-    /// The log cut what was asked.
+    /// The log contains only a part of it.
     Truncated,
-    /// Usage counts it by user and verb alone.
+    /// Usage only counts it by user and verb.
     Other,
-    /// Its user, or all together, asked for more than is kept.
+    /// There is no memory left, for the user or for all.
     NoRoom,
 }
 
@@ -128,11 +130,11 @@ impl LeftOut {
 // === impl AllowedRequests ===
 
 impl AllowedRequests {
-    /// Adds what an allowed request asked for.
+    /// Adds an allowed request.
     ///
     /// # Errors
     ///
-    /// Why it cannot be suggested, or is not to be.
+    /// Why the request is not in a suggestion.
     pub(crate) fn add(
         &mut self,
         line: &LoggedDecision<'_>,
@@ -193,7 +195,7 @@ impl RequestMemory {
         }
     }
 
-    /// Takes so many bytes for a user that has taken `before`; `false` where there is no room.
+    /// Takes `bytes` for a user that has taken `before`; `false` if there is not enough memory.
     const fn take(&mut self, before: &mut usize, bytes: usize) -> bool {
         let fits = bytes <= self.left && *before + bytes <= self.of_user;
         if fits {
@@ -218,7 +220,7 @@ impl Default for RequestMemory {
 // === impl UserUsage ===
 
 impl UserUsage {
-    /// Keeps what was asked for; `false` where there is no room for it.
+    /// Adds a request; `false` if there is not enough memory.
     fn insert(
         &mut self,
         asked: &LoggedAttributes<'_>,
@@ -267,7 +269,7 @@ impl UserUsage {
         }
     }
 
-    /// Whether something is kept of this namespace.
+    /// Whether there are requests in `namespace`.
     fn has_role(&self, namespace: &str) -> bool {
         let first = UsedResource {
             namespace: namespace.to_owned(),
@@ -279,8 +281,8 @@ impl UserUsage {
         next.is_some_and(|(used, _)| used.namespace == namespace)
     }
 
-    /// Without what its own requests in all namespaces imply; what was asked in more namespaces
-    /// than `most` is taken to be asked in all.
+    /// Removes requests that those in all namespaces imply. Requests in more namespaces than `most`
+    /// allows are first replaced by requests in all namespaces.
     pub(crate) fn settled(&self, most: WideningOptions) -> Self {
         let mut everywhere: BTreeMap<UsedResource, (usize, UsedNames)> = BTreeMap::new();
         for (used, names) in &self.resources {
@@ -313,7 +315,7 @@ impl UserUsage {
         settled
     }
 
-    /// What is sensitive, apart from all the rest.
+    /// Splits off the sensitive requests: returns the others, and the sensitive ones.
     pub(crate) fn split(self) -> (Self, Self) {
         let (sensitive, plain) = self
             .resources
@@ -355,8 +357,8 @@ impl UsedResource {
         }
     }
 
-    /// Whether who may do it can read credentials, become somebody else, or run something where
-    /// these are.
+    /// Whether the permission lets its holder read credentials, impersonate others, or run commands
+    /// where credentials are.
     fn is_sensitive(&self) -> bool {
         let verb = matches!(self.verb.as_str(), "bind" | "escalate") || self.verb.starts_with("impersonate");
         let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
@@ -385,7 +387,7 @@ impl UsedNames {
         }
     }
 
-    /// Takes away the names that `wide` has; whether something is left.
+    /// Removes the names that `wide` contains, and returns whether any are left.
     fn retain_outside(&mut self, wide: &Self) -> bool {
         match (&mut *self, wide) {
             (_, Self::Any) => false,
@@ -402,22 +404,24 @@ const fn name_bytes(name: &str) -> usize {
     NAME_BYTES + COPIES * name.len()
 }
 
-/// The longest line of a decision log that is read. The gateway writes none of a tenth of this.
+/// The maximum length of a line in a decision log, in bytes. The gateway's lines are ten times
+/// shorter.
 pub(crate) const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// A line of a file that is read line by line.
+/// A line of a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TextLine<'l> {
-    /// With its line break.
+    /// A line, including its line break.
     Whole(&'l [u8]),
-    /// The last of the file, which has none.
+    /// The last line of the file, without a line break.
     Last(&'l [u8]),
-    /// One that is longer than is read.
+    /// A line that is longer than the maximum.
     TooLong,
 }
 
-/// What becomes of each line of the file at `path`, or of standard input for `-`: `decision` gets
-/// its number, from 1, and what it says, `broken` that of a line that says nothing, and why.
+/// Reads the decision log at `path`, or from standard input for `-`. Calls `decision` with the
+/// number of each line, from 1, and its decision, and `broken` with the number of each invalid line
+/// and the reason.
 ///
 /// # Errors
 ///
@@ -445,12 +449,12 @@ pub(crate) fn read_log(
     })
 }
 
-/// Calls `each` with each line of the file at `path`, or of standard input for `-`, that is not empty, and
-/// its number, from 1. `command` reads it.
+/// Calls `each` with the number, from 1, and content of each non-empty line in the file at `path`,
+/// or in standard input for `-`. `command` is named in error messages.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or is compressed; those of `each`.
+/// The file cannot be read, or is compressed; the errors of `each`.
 pub(crate) fn read_lines(
     path: &Path,
     max_line_bytes: u64,
@@ -500,7 +504,7 @@ pub(crate) fn read_lines(
     Ok(())
 }
 
-/// Reads to the end of the line, and keeps nothing of it.
+/// Skips the rest of the line.
 fn skip_line(input: &mut impl BufRead) -> io::Result<()> {
     loop {
         let buffer = input.fill_buf()?;

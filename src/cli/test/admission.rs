@@ -1,4 +1,4 @@
-//! Test cases for admission: the expected answer.
+//! Test cases for admission: reviews with the expected response.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use portcullis_policy::explain::admission::{OfflineDecision, OfflineReviewResult
 use portcullis_policy::explain::authorization::object;
 use portcullis_policy::explain::recorded::RecordedAnswers;
 
-/// One thing that is not as expected.
+/// A difference to the expected result.
 #[derive(Debug, Serialize)]
 pub(crate) struct Difference {
     pub(crate) what: String,
@@ -19,19 +19,19 @@ pub(crate) struct Difference {
     pub(crate) actual: String,
 }
 
-/// A review, and its answer.
+/// A review, and the expected response.
 pub(crate) struct AdmissionCase {
-    /// An AdmissionReview in JSON.
+    /// An AdmissionReview as JSON.
     pub(crate) review: Arc<str>,
     pub(crate) phases: &'static [Phase],
-    /// The only policy or webhook configuration that is to be asked.
+    /// The only policy or webhook configuration to evaluate.
     pub(crate) policy: Option<String>,
-    /// What webhooks answer.
+    /// The responses of webhooks.
     pub(crate) answers: RecordedAnswers,
     pub(crate) expect: AdmissionExpectation,
 }
 
-/// What is to be answered; what is `None` may be anything.
+/// The expected response. Fields that are `None` may have any value.
 pub(crate) struct AdmissionExpectation {
     pub(crate) allowed: bool,
     pub(crate) message: Option<String>,
@@ -41,16 +41,16 @@ pub(crate) struct AdmissionExpectation {
     pub(crate) cause: Option<String>,
     pub(crate) rule: Option<usize>,
     pub(crate) warnings: Option<Vec<String>>,
-    /// The webhooks that are asked, in order, as `configuration/webhook`.
+    /// The webhooks that are called, in order, as `configuration/webhook`.
     pub(crate) webhooks: Option<Vec<String>>,
-    /// Some of the annotations, by their keys in the reply.
+    /// Some of the audit annotations, by their keys in the reply.
     pub(crate) audit_annotations: BTreeMap<String, String>,
     /// A part of the object after all mutations.
     pub(crate) object: Option<Value>,
 }
 
 impl AdmissionExpectation {
-    /// What of `answered` is otherwise.
+    /// The differences between `answered` and the expected response.
     pub(crate) fn differences(&self, answered: &OfflineReviewResult) -> Vec<Difference> {
         let mut differences = match &answered.decided {
             Ok(decided) => self.decision_differences(decided),
@@ -151,10 +151,10 @@ impl AdmissionExpectation {
     }
 }
 
-/// Each part of `expected` that `actual` does not have, by its path.
+/// The parts of `expected` that differ from `actual`, by path.
 ///
-/// Of a map, what is expected must be there; null means absent. A list must be
-/// as long, and each item has what is expected of it.
+/// A map must contain the expected entries; null means absent. A list must have the expected
+/// length, and its items must match.
 fn misfits(expected: &Value, actual: &Value, path: &str) -> Vec<Difference> {
     match (expected, actual) {
         (Value::Object(expected), Value::Object(actual)) => {
@@ -189,13 +189,12 @@ impl Difference {
         }
     }
 
-    /// What is otherwise.
     #[cfg(test)]
     pub(crate) fn what(&self) -> &str {
         &self.what
     }
 
-    /// None where both are the same.
+    /// `None` if both are equal.
     pub(crate) fn between(what: &str, expected: String, actual: String) -> Option<Self> {
         (expected != actual).then(|| Self::new(what.to_owned(), expected, actual))
     }
