@@ -1,4 +1,4 @@
-//! The last hour, in samples of what is counted.
+//! The metrics of the last hour, in samples.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,13 @@ use crate::config::Endpoint;
 use crate::telemetry::Metrics;
 use crate::telemetry::metrics::{MetricsSample, histogram_quantile};
 
-/// From one sample to the next.
+/// The time between samples.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Samples in an hour, and the one before them.
+/// The samples of an hour, and the one before.
 const MAX_SAMPLES: usize = 361;
 
-/// Samples of the last hour.
+/// The samples of the last hour.
 #[derive(Debug, Default)]
 pub struct MetricsHistory(Mutex<VecDeque<TimedSample>>);
 
@@ -26,36 +26,36 @@ struct TimedSample {
     clusters: Vec<ClusterDecisions>,
 }
 
-/// What happened from one moment to another.
+/// The changes of metrics in an interval.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Interval {
-    /// When it ended.
+    /// The end of the interval.
     pub(crate) end: SystemTime,
     pub(crate) seconds: f64,
-    /// By endpoint, in the order of [`Endpoint::ALL`].
+    /// The changes of each endpoint, in the order of [`Endpoint::ALL`].
     pub(crate) endpoints: [EndpointInterval; Endpoint::ALL.len()],
-    /// By cluster: Allow, Deny and no opinion.
+    /// The numbers of allow, deny and no opinion, by cluster.
     pub(crate) clusters: Vec<(Arc<str>, [u64; 3])>,
 }
 
-/// What happened at one endpoint.
+/// The changes of metrics of an endpoint in an interval.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct EndpointInterval {
-    /// Allow, Deny and no opinion.
+    /// The numbers of allow, deny and no opinion.
     pub(crate) decisions: [u64; 3],
-    /// How many decisions took no longer than each bound.
+    /// The number of decisions up to each bound of the histogram of durations.
     durations: Vec<u64>,
-    /// Requests at the end.
+    /// The number of requests in flight at the end.
     pub(crate) in_flight: u64,
 }
 
 // === impl MetricsHistory ===
 
 impl MetricsHistory {
-    /// Keeps what is counted at `time`.
+    /// Adds the sample of `time`.
     pub fn push(&self, time: SystemTime, metrics: MetricsSample, clusters: Vec<ClusterDecisions>) {
         let mut samples = self.samples();
-        // A clock that was set back begins a new hour.
+        // If the clock was set back, the history starts again.
         if samples.back().is_some_and(|last| last.time >= time) {
             samples.clear();
         }
@@ -69,15 +69,15 @@ impl MetricsHistory {
         });
     }
 
-    /// Each interval from one sample to the next, the oldest first.
+    /// The intervals between consecutive samples, oldest first.
     pub(crate) fn intervals(&self) -> Vec<Interval> {
         self.each(1)
     }
 
-    /// The same in intervals of `samples` samples.
+    /// The intervals between every `samples`th sample, oldest first.
     pub(crate) fn each(&self, samples: usize) -> Vec<Interval> {
         let kept = self.samples();
-        // Counted from the end, so that the newest interval is whole.
+        // Counted from the end, so that the newest interval is complete.
         let ends: Vec<&TimedSample> = kept.iter().rev().step_by(samples.max(1)).collect();
         let mut intervals: Vec<Interval> = ends
             .iter()
@@ -88,7 +88,7 @@ impl MetricsHistory {
         intervals
     }
 
-    /// All of it; `None` before there are two samples.
+    /// The interval of the whole history; `None` if there are fewer than two samples.
     pub(crate) fn whole(&self) -> Option<Interval> {
         let samples = self.samples();
         let (start, end) = (samples.front()?, samples.back()?);
@@ -134,19 +134,20 @@ impl Interval {
         }
     }
 
-    /// Allow, Deny and no opinion for this cluster; `None` where there was none before its end.
+    /// The numbers of allow, deny and no opinion for a cluster; `None` if it had no decisions
+    /// before the end.
     pub(crate) fn of_cluster(&self, cluster: &str) -> Option<[u64; 3]> {
         let found = self.clusters.iter().find(|(name, _)| **name == *cluster);
         found.map(|(_, counts)| *counts)
     }
 
-    /// The same a second.
+    /// The rates of allow, deny and no opinion for a cluster, per second.
     pub(crate) fn rates_of_cluster(&self, cluster: &str) -> [f64; 3] {
         let counts = self.of_cluster(cluster).unwrap_or_default();
         counts.map(|count| as_f64(count) / self.seconds.max(f64::EPSILON))
     }
 
-    /// Allow, Deny and no opinion at all endpoints, a second.
+    /// The rates of allow, deny and no opinion of all endpoints, per second.
     pub(crate) fn rates(&self) -> [f64; 3] {
         let mut rates = [0.0; 3];
         for endpoint in &self.endpoints {
@@ -174,7 +175,7 @@ const fn as_f64(count: u64) -> f64 {
 // === impl EndpointInterval ===
 
 impl EndpointInterval {
-    /// How long the given share of decisions took at most, in seconds: see [`histogram_quantile`].
+    /// The given quantile of durations, in seconds: see [`histogram_quantile`].
     pub(crate) fn quantile(&self, share: f64) -> Option<f64> {
         let bounds = Metrics::duration_bounds();
         let counts = self.durations.iter().copied();

@@ -1,12 +1,12 @@
-//! New decisions, as rows for pages that are open, each with those that somebody wants to see.
+//! Streams new decisions that match a filter to open pages, as table rows.
 //!
 //! ```text
 //! recent decisions ─▶ filter ─▶ batch: a bounded number of rows, denials first ─▶ events
 //! ```
 //!
-//! A batch is made of what has been decided since the last one. It never grows with the
-//! load: of more rows than somebody could read the newest are shown, with the number of those left
-//! out.
+//! A batch contains the decisions since the last one. Its size does not grow with the load: if
+//! there are more rows than a person can read, it contains the newest and the number of omitted
+//! ones.
 
 mod search;
 
@@ -25,39 +25,40 @@ use crate::config::Endpoint;
 
 use search::Search;
 
-/// The name that `after` has in a query: the last decision that was seen.
+/// The query parameter with the number of the last decision that the page has.
 pub(crate) const AFTER: &str = "after";
 
-/// What one browser watches.
+/// The stream of one browser.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveStream {
     filter: DecisionFilter,
-    /// The last decision that was read.
+    /// The number of the last decision that was read.
     position: u64,
 }
 
-/// The decisions that meet every condition that is set.
+/// A filter that decisions match if they meet all conditions that are set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DecisionFilter {
     pub(crate) user: String,
     pub(crate) group: String,
     pub(crate) verb: String,
-    /// `pods`, `deployments.apps`, `pods/log`: what is left out may be anything.
+    /// `pods`, `deployments.apps` or `pods/log`. A missing group or subresource matches any.
     pub(crate) resource: String,
     pub(crate) namespace: String,
-    /// The name of an object that decided, nearly did, excused, or would have decided in shadow.
+    /// The name of an object that decided, nearly matched, excused, or would have decided in mode
+    /// Shadow.
     pub(crate) policy: String,
     pub(crate) decision: String,
-    /// `true`: a policy or webhook in shadow had something to say.
+    /// If `true`, only decisions for which a policy or webhook in shadow would have decided.
     pub(crate) shadow: String,
     pub(crate) endpoint: String,
     pub(crate) cluster: String,
-    /// Decided at this instant or later, in RFC 3339.
+    /// The earliest time, in RFC 3339.
     pub(crate) from: String,
-    /// Decided before this instant.
+    /// The time before which decisions match, in RFC 3339.
     pub(crate) to: String,
-    /// A [`Search`].
+    /// The text of a [`Search`].
     pub(crate) q: String,
     #[serde(skip)]
     search: Search,
@@ -67,7 +68,7 @@ pub(crate) struct DecisionFilter {
     to_time: Option<Time>,
 }
 
-/// The names of the fields, in the order in which they are shown.
+/// The names of the filter's fields, in the order of display.
 pub(crate) const FIELDS: [&str; 13] = [
     "q",
     "user",
@@ -84,21 +85,22 @@ pub(crate) const FIELDS: [&str; 13] = [
     "to",
 ];
 
-/// All decisions, in the words of the decision log.
+/// All decisions, as in the decision log.
 pub(crate) const DECISIONS: [Decision; 3] = [Decision::Deny, Decision::Allow, Decision::NoOpinion];
 
-/// What a line has that names somebody in shadow. A text cannot have it: its quotes are escaped.
+/// A part of log lines with shadow decisions. Strings cannot contain it, because their quotes are
+/// escaped.
 const SOME_SHADOW: &[u8] = br#""shadow":[{"#;
 
 // === impl LiveStream ===
 
 impl LiveStream {
-    /// The stream for the query of a page. It begins after the decision that `last_event` or the
-    /// query names, or else with the decisions to come.
+    /// The stream for the query of a page. It starts after the decision that `last_event` or the
+    /// query names, or otherwise with future decisions.
     ///
     /// # Errors
     ///
-    /// The query is none of a filter.
+    /// The query is not a valid filter.
     pub fn new(
         query: &ViewQuery,
         last_event: Option<&str>,
@@ -111,44 +113,45 @@ impl LiveStream {
             .and_then(|text| text.parse().ok());
         Ok(Self {
             filter,
-            // A number from before a restart is of other decisions.
+            // A larger number is from before a restart, and names another decision.
             position: seen.filter(|seen| *seen <= newest).unwrap_or(newest),
         })
     }
 
-    /// The query of the filter: streams of one query show the same.
+    /// The query of the filter. Streams with the same query show the same decisions.
     #[must_use]
     pub fn query(&self) -> String {
         self.filter.query().encode()
     }
 
-    /// The last decision that was read.
+    /// The number of the last decision that was read.
     #[must_use]
     pub const fn position(&self) -> u64 {
         self.position
     }
 
-    /// The server-sent events for what is new in `slice`, which begins after the position; empty
-    /// if there is nothing.
+    /// The server-sent events for the decisions in `slice`, which starts after the position; empty
+    /// if none match.
     pub fn advance(&mut self, slice: &DecisionSlice) -> String {
         let batch = LiveBatch::new(slice, self.position, &self.filter);
         self.position = batch.last;
         batch.events()
     }
 
-    /// Goes on as another stream of the same query has, whose events are sent here, too.
+    /// Continues at the position of another stream with the same query, whose events are also sent
+    /// here.
     pub const fn follow(&mut self, position: u64) {
         self.position = position;
     }
 }
 
-/// Rows of one batch, for denials and for the rest each.
+/// The maximum number of rows in a batch, separately for denials and for other decisions.
 const MAX_ROWS: usize = 25;
 
-/// The same, and the lines that are read for them: some milliseconds.
+/// The maximum number of rows, and of lines that are read for them, which takes some milliseconds.
 const MAX_ROWS_BY_REPRESENTATION: (usize, usize) = (MAX_ROWS, 500);
 
-/// A decision in a table.
+/// A decision as a table row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DecisionRow {
     pub(crate) sequence: u64,
@@ -158,33 +161,33 @@ pub(crate) struct DecisionRow {
     pub(crate) cluster: String,
     pub(crate) user: String,
     pub(crate) what: String,
-    /// The object that decided, and the path of its view.
+    /// The object that decided, and the link to its view.
     pub(crate) cause: Option<(String, String)>,
     pub(crate) reason: String,
-    /// How many policies and webhooks in shadow had something to say.
+    /// How many policies and webhooks in shadow would have decided.
     pub(crate) shadow: usize,
 }
 
-/// Rows, the newest first.
+/// Rows, newest first.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct NewestFirst {
     pub(crate) rows: Vec<DecisionRow>,
-    /// How many more there were, or may have been.
+    /// How many further decisions matched, or may have matched.
     pub(crate) left_out: u64,
 }
 
-/// What is new on one page.
+/// New decisions for one page.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct LiveBatch {
     denials: Vec<DecisionRow>,
     others: Vec<DecisionRow>,
-    /// How many were not shown, or not read.
+    /// How many decisions were not shown, or not read.
     skipped: u64,
-    /// The last decision that was read.
+    /// The number of the last decision that was read.
     pub(crate) last: u64,
 }
 
-/// Rows as HTML, without a table around them.
+/// Table rows as HTML, without the table.
 #[derive(Template)]
 #[template(path = "rows.html")]
 struct Rows<'a> {
@@ -214,8 +217,8 @@ impl DecisionRow {
     }
 }
 
-/// The newest decisions of `slice` that meet `filter` and are `wanted`: at most so many rows, for
-/// which at most so many lines are read.
+/// The newest decisions in `slice` that match `filter` and are `wanted`: up to `most` rows, for
+/// which up to `most_read` lines are read.
 pub(crate) fn rows(
     slice: &DecisionSlice,
     filter: &DecisionFilter,
@@ -234,7 +237,7 @@ pub(crate) fn rows(
             continue;
         }
         read += 1;
-        // Every line was written by this program.
+        // All lines can be parsed, because this program wrote them.
         let Some(request) = LoggedDecision::read(kept.line) else {
             continue;
         };
@@ -248,7 +251,7 @@ pub(crate) fn rows(
 // === impl LiveBatch ===
 
 impl LiveBatch {
-    /// What `slice` has after `seen` for this filter.
+    /// The decisions in `slice` after `seen` that match `filter`.
     pub(crate) fn new(slice: &DecisionSlice, seen: u64, filter: &DecisionFilter) -> Self {
         let denials = rows(slice, filter, MAX_ROWS_BY_REPRESENTATION, |decision| {
             decision == Decision::Deny
@@ -256,7 +259,8 @@ impl LiveBatch {
         let others = rows(slice, filter, MAX_ROWS_BY_REPRESENTATION, |decision| {
             decision != Decision::Deny
         });
-        // Those that are gone already were not read: how many of them met a filter nobody knows.
+        // Decisions that are no longer kept were not read. It is unknown how many would have
+        // matched.
         let gone = slice.first().saturating_sub(seen + 1);
         Self {
             skipped: denials.left_out + others.left_out + gone,
@@ -266,7 +270,8 @@ impl LiveBatch {
         }
     }
 
-    /// As server-sent events; the last carries the number by which a browser resumes.
+    /// The batch as server-sent events. The last one contains the number from which a browser
+    /// resumes.
     pub(crate) fn events(&self) -> String {
         let mut events = String::new();
         for (name, rows) in [("denial", &self.denials), ("decision", &self.others)] {
@@ -286,7 +291,7 @@ impl LiveBatch {
     }
 }
 
-/// One event; each line of its data has the field's name.
+/// Adds an event. Each line of its data needs the prefix `data: `.
 fn push(events: &mut String, name: &str, data: &str) {
     events.push_str(&format!("event: {name}\n"));
     for line in data.split(['\n', '\r']).filter(|line| !line.trim().is_empty()) {
@@ -298,11 +303,11 @@ fn push(events: &mut String, name: &str, data: &str) {
 // === impl DecisionFilter ===
 
 impl DecisionFilter {
-    /// The filter that `query` describes; `beside` are names that it may hold for others.
+    /// Reads the filter from `query`, which may also contain the parameters `beside`.
     ///
     /// # Errors
     ///
-    /// A name is not known or given twice, or a value is none of those that there are.
+    /// A parameter is unknown or given twice, or its value is invalid.
     pub(crate) fn read(query: &ViewQuery, beside: &[&str]) -> Result<Self, ViewError> {
         query.only(&[&FIELDS, beside].concat())?;
         let text = |name: &'static str| query.one(name).map(|value| value.unwrap_or_default().to_owned());
@@ -330,12 +335,12 @@ impl DecisionFilter {
         })
     }
 
-    /// The query that describes it.
+    /// The query that describes the filter.
     pub(crate) fn query(&self) -> ViewQuery {
         self.values().into_iter().collect()
     }
 
-    /// Each field with its value; empty where it is not set.
+    /// The fields with their values, which are empty if not set.
     pub(crate) fn values(&self) -> [(&'static str, &str); FIELDS.len()] {
         [
             ("q", &self.q),
@@ -354,7 +359,7 @@ impl DecisionFilter {
         ]
     }
 
-    /// The one decision that is shown, if only one is.
+    /// The only decision that the filter matches, if there is one.
     pub(crate) fn decision(&self) -> Option<Decision> {
         let chosen = DECISIONS
             .into_iter()
@@ -362,7 +367,7 @@ impl DecisionFilter {
         chosen.or_else(|| self.search.decision())
     }
 
-    /// What is set: each part with the query that is left without it.
+    /// The conditions that are set, each with the query without it.
     pub(crate) fn parts(&self) -> Vec<(String, ViewQuery)> {
         let without = |name: &'static str, value: &str| -> ViewQuery {
             let others = self.values().into_iter().filter(|(other, _)| *other != name);
@@ -376,15 +381,15 @@ impl DecisionFilter {
         terms.chain(fields).collect()
     }
 
-    /// Whether a line could meet it, told without reading it: cheap, and never
-    /// `false` for one that does.
+    /// Whether a line may match, without parsing it. This is fast, and never `false` for a matching
+    /// line.
     pub(crate) fn may_meet(&self, kept: &KeptDecision<'_>) -> bool {
         let is_decision = self.decision().is_none_or(|wanted| wanted == kept.decision);
         let is_shadow = self.shadow.is_empty() || memmem::find(kept.line, SOME_SHADOW).is_some();
         is_decision
             && is_shadow
             && self.exact().all(|value| {
-                // What JSON escapes is not looked for.
+                // Values that JSON escapes cannot be searched in the line.
                 let is_plain = value
                     .bytes()
                     .all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte));
@@ -392,7 +397,7 @@ impl DecisionFilter {
             })
     }
 
-    /// The texts that stand in a line that meets the filter as they stand here.
+    /// Strings that a matching line contains unchanged.
     fn exact(&self) -> impl Iterator<Item = &str> {
         let whole = [
             &self.user,
@@ -401,7 +406,8 @@ impl DecisionFilter {
             &self.endpoint,
             &self.cluster,
         ];
-        // The names of a configuration and of its webhook stand apart, and so do the parts of a resource.
+        // The log has separate fields for the configuration and name of a webhook, and for the
+        // parts of a resource.
         whole
             .into_iter()
             .map(String::as_str)
@@ -409,7 +415,7 @@ impl DecisionFilter {
             .chain(self.resource.split(['/', '.']).next())
     }
 
-    /// Whether a decision meets it.
+    /// Whether a decision matches the filter.
     pub(crate) fn is_met(&self, request: &LoggedDecision<'_>) -> bool {
         let attributes = &request.attributes;
         let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
@@ -454,7 +460,7 @@ impl DecisionFilter {
             && subresource.is_none_or(|subresource| attributes.subresource == subresource)
     }
 
-    /// Whether the line names the policy.
+    /// Whether the decision refers to the policy or webhook.
     fn names(&self, request: &LoggedDecision<'_>) -> bool {
         let lists = [&request.near_misses, &request.shadow, &request.exceptions];
         let mut objects = request.cause.iter().chain(lists.into_iter().flatten());

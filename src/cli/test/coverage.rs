@@ -214,7 +214,7 @@ impl Coverage {
         }
     }
 
-    /// Adds what the suites of another run reached.
+    /// Adds the coverage of another run.
     pub(crate) fn merge(&mut self, other: Self) {
         for (item, places) in other.items {
             let own = self.items.entry(item).or_default();
@@ -515,7 +515,7 @@ pub(crate) fn lcov(coverage: &Coverage) -> String {
     }
     let mut text = String::new();
     for (file, items) in files {
-        // Writing to text does not fail.
+        // Writing to a string does not fail.
         let _ = write!(text, "TN:\nSF:{file}\n");
         branches(&mut text, &items);
         lines(&mut text, &items);

@@ -1,4 +1,4 @@
-//! Runs test cases and compares the results.
+//! Runs test cases, and compares the decisions with the expected ones.
 
 use std::collections::HashMap;
 
@@ -20,57 +20,58 @@ use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{self, odd_request};
 use portcullis_policy::model::Time;
 
-/// What became of one case.
+/// The result of a test case.
 #[derive(Debug, Serialize)]
 pub(crate) struct CaseOutcome {
     pub(crate) file: String,
     pub(crate) line: u32,
     pub(crate) name: String,
     passed: bool,
-    /// What was decided otherwise than expected; empty where it passed.
+    /// The differences to the expected decision; empty if the case passed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     differences: Vec<Difference>,
-    /// The decision and the way to it, in words, where it did not pass.
+    /// The decision and its explanation; empty if the case passed.
     #[serde(skip_serializing_if = "String::is_empty")]
     explanation: String,
 }
 
-/// The most failing cases that are explained: an explanation names each policy that was considered.
+/// The maximum number of failing cases that are explained. An explanation lists all policies
+/// considered.
 const MAX_EXPLAINED: usize = 100;
 
-/// Which cases are decided, and what is noted of them.
+/// The parameters and state of a run.
 pub(crate) struct TestRun {
-    /// At which cases that name no time are decided.
+    /// The time for cases that do not have their own.
     pub(crate) now: Time,
-    /// The cases whose suite and name, as `suite/name`, it matches; all where there is none.
+    /// Selects cases by `suite/name`; `None` selects all.
     pub(crate) only: Option<Regex>,
-    /// What they reach, where that is asked for.
+    /// The coverage, if requested.
     pub(crate) coverage: Option<Coverage>,
-    /// How many cases did not pass so far.
+    /// The number of cases that did not pass so far.
     pub(crate) failed: usize,
 }
 
-/// Which invariants hold for a cluster at a time: all cases of a suite that ask it have one answer, and one
-/// time limit.
+/// The checked invariants, by cluster and time. All cases of a suite share the results and one time
+/// limit.
 struct ProvenInvariants {
     answers: HashMap<(String, Time), Result<Vec<CheckedInvariant>, String>>,
     time: TimeLimit,
 }
 
-/// How a case was decided.
+/// What the decision of a case reached, for the coverage.
 enum CaseDecision {
     Access(Trace),
     Admission(Vec<TracedStep>),
     Nothing,
 }
 
-/// What is not as expected, the explanation, and what was reached.
+/// The differences, the explanation, and what was reached.
 type CaseComparison = (Vec<Difference>, String, CaseDecision);
 
 // === impl TestRun ===
 
 impl TestRun {
-    /// Decides the cases of `suite`. Without policies to decide by there is none.
+    /// Runs the cases of `suite`. There are no results if its policies cannot be loaded.
     pub(crate) fn run(&mut self, suite: &Suite, faults: &mut Faults) -> Vec<CaseOutcome> {
         let (config, paths) = match &suite.policies {
             PoliciesFrom::Manifests(paths) => (None, paths.as_slice()),
@@ -80,7 +81,7 @@ impl TestRun {
             None => policy_files::of_paths(paths),
             Some(path) => policy_files::of_configuration(path),
         };
-        // What check warns of is no matter of a test.
+        // Warnings are reported by `check`, not by tests.
         faults.extend(
             found
                 .into_iter()
@@ -159,14 +160,14 @@ impl ProvenInvariants {
     }
 }
 
-/// Everything that the cases of a suite may reach.
+/// The items that the cases of a suite can cover.
 fn reachable(policies: &PoliciesFrom) -> Coverage {
     let paths = match policies {
         PoliciesFrom::Manifests(paths) => policy_files::everywhere(paths),
         PoliciesFrom::Configuration(path) => config::examine(path).0.manifests,
     };
     let mut coverage = Coverage::default();
-    // Their faults were reported when they were loaded.
+    // Errors in the files were reported when they were loaded.
     let (sources, mut faults) = state::read_manifests(&paths);
     for source in &sources {
         for object in manifest::documents(source, &mut faults) {
@@ -261,7 +262,7 @@ fn invariant(checked: &Result<Vec<CheckedInvariant>, String>, case: &InvariantCa
     )
 }
 
-/// Recorded answers of webhooks that are not there.
+/// Differences for recorded responses of webhooks that do not exist.
 fn none_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Difference> {
     names
         .map(|name| Difference::new("webhooks".to_owned(), name.to_owned(), String::new()))
@@ -347,7 +348,7 @@ impl CaseOutcome {
         self.passed
     }
 
-    /// What differs, in one line.
+    /// Names the differences, on one line.
     pub(crate) fn summary(&self) -> String {
         let what: Vec<&str> = self.differences.iter().map(|one| one.what.as_str()).collect();
         format!("not as expected: {}", what.join(", "))
@@ -355,7 +356,7 @@ impl CaseOutcome {
 }
 
 impl CaseOutcome {
-    /// A failing case: what was expected (`-`), what came (`+`), and why.
+    /// A failing case as text: the expected (`-`) and the actual values (`+`), and the explanation.
     pub(crate) fn in_words(&self) -> Lines {
         let mut lines = Lines::from_iter([format!("FAIL {}:{}: {}", self.file, self.line, self.name)]);
         for Difference {

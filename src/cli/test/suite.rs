@@ -23,60 +23,60 @@ use portcullis_policy::model::{Attributes, CauseKind, Decision, Time};
 /// `apiVersion` of a suite.
 pub(crate) const API_VERSION: &str = "portcullis.dev/v1alpha1";
 
-/// Cases, and what they are decided by.
+/// Test cases, and the policies that decide them.
 pub(crate) struct Suite {
-    /// The file that it stands in.
+    /// The file of the suite.
     pub(crate) file: String,
     /// `metadata.name`; may be empty.
     pub(crate) name: String,
     pub(crate) policies: PoliciesFrom,
-    /// Files and folders with AccessRequests that a cluster has besides these.
+    /// Files and folders with AccessRequests, in addition to those in `policies`.
     pub(crate) access_requests: Vec<PathBuf>,
     pub(crate) cases: Vec<Case>,
 }
 
-/// Where the policies of a suite are.
+/// The source of a suite's policies.
 pub(crate) enum PoliciesFrom {
     /// Files and folders.
     Manifests(Vec<PathBuf>),
-    /// What a GatewayConfiguration names.
+    /// The manifests of a GatewayConfiguration.
     Configuration(PathBuf),
 }
 
-/// A question and its answer.
+/// A test case.
 pub(crate) struct Case {
     pub(crate) name: String,
-    /// Where it begins in the file.
+    /// The line at which the case begins.
     pub(crate) line: u32,
     pub(crate) cluster: String,
-    /// The instant for which it is decided; `None`: that of the run.
+    /// The time of the decision; `None`: that of the run.
     pub(crate) at: Option<Time>,
     pub(crate) question: CaseQuestion,
 }
 
-/// What is asked, and what is to be answered.
+/// A request, and the expected decision.
 pub(crate) enum CaseQuestion {
     Access(AccessCase),
     Admission(AdmissionCase),
     Invariant(InvariantCase),
 }
 
-/// How an AuthorizationInvariant stands.
+/// The expected status of an AuthorizationInvariant.
 pub(crate) struct InvariantCase {
     pub(crate) name: String,
     /// `holds`, `broken` or `notDecided`.
     pub(crate) expect: String,
 }
 
-/// Whether a user may do something.
+/// An authorization request, and the expected decision.
 pub(crate) struct AccessCase {
     pub(crate) attributes: Attributes<'static>,
-    /// What other authorizers answer.
+    /// The decisions of other authorizers.
     pub(crate) opinions: Opinions,
     pub(crate) expect: Expectation,
 }
 
-/// What is to be decided; what is `None` may be anything.
+/// The expected decision. Fields that are `None` may have any value.
 pub(crate) struct Expectation {
     pub(crate) decision: Decision,
     /// `Kind/name` or `Kind/namespace/name`.
@@ -166,8 +166,8 @@ struct WrittenExpectation {
     shadow: Option<Vec<String>>,
 }
 
-/// Reads a suite in a file or folder that is `named` on the command line; with a fault in it there is
-/// none.
+/// Reads a suite in a file or folder of `named`, the paths on the command line. `None` if it has
+/// errors.
 pub(crate) fn read(document: &Document, named: &[PathBuf], faults: &mut Faults) -> Option<Suite> {
     document.decode_and(faults, |written, faults| {
         validate(document, written, named, faults)
@@ -248,22 +248,22 @@ fn validate(
     })
 }
 
-/// Where a fault goes.
+/// Records an error.
 type Fail<'f> = &'f mut dyn FnMut(FieldPath, FaultKind, String);
 
-/// Below what a suite may name files: it comes with the change that it is about, and reads nothing
-/// else.
+/// The folders in which a suite may refer to files. A suite comes with a change under review, so it
+/// must not read other files.
 pub(crate) struct SuiteRoots<'s> {
-    /// That of the suite's file, which paths are relative to.
+    /// The folder of the suite's file, to which paths are relative.
     pub(crate) folder: &'s Path,
-    /// What the command line names.
+    /// The paths on the command line.
     pub(crate) named: &'s [PathBuf],
 }
 
 // === impl SuiteRoots ===
 
 impl SuiteRoots<'_> {
-    /// The path that the suite writes as `written`, if it is below these, links followed.
+    /// The path for `written` in the suite, if it is in these folders after following links.
     fn path(&self, written: &Path, field: &FieldPath, fault: Fail<'_>) -> Option<PathBuf> {
         let path = self.folder.join(written);
         if self.hold(&path) {
@@ -273,7 +273,7 @@ impl SuiteRoots<'_> {
         None
     }
 
-    /// The same of a file or folder of manifests, where it leads to nothing else either.
+    /// Like [`Self::path`] for manifests, all of whose files must be in these folders.
     fn manifests(&self, written: &Path, field: &FieldPath, fault: Fail<'_>) -> Option<PathBuf> {
         let path = self.path(written, field, fault)?;
         let outside_of_all = self.leading_out(&path);
@@ -283,8 +283,8 @@ impl SuiteRoots<'_> {
         outside_of_all.is_empty().then_some(path)
     }
 
-    /// The same of a GatewayConfiguration and everything that is read for it: its manifests, and the
-    /// entries, credentials and saved objects of its clusters.
+    /// Like [`Self::path`] for a GatewayConfiguration and the files that it uses: its manifests,
+    /// and the entries, credentials and saved objects of its clusters.
     fn configuration(&self, written: &Path, field: &FieldPath, fault: Fail<'_>) -> Option<PathBuf> {
         let path = self.path(written, field, fault)?;
         let examined = config::examine(&path).0;
@@ -308,7 +308,7 @@ impl SuiteRoots<'_> {
         outside_of_all.is_empty().then_some(path)
     }
 
-    /// What `path` and the files in it lead to that is not below these.
+    /// Those of `path` and the files in it that are outside of these folders.
     pub(crate) fn leading_out(&self, path: &Path) -> Vec<PathBuf> {
         if !self.hold(path) {
             return vec![path.to_owned()];
@@ -317,7 +317,8 @@ impl SuiteRoots<'_> {
         files.filter(|file| !self.hold(file)).collect()
     }
 
-    /// Whether `path` is below these, links followed. What is not there is said where it is read.
+    /// Whether `path` is in these folders after following links. A missing file is reported when it
+    /// is read.
     fn hold(&self, path: &Path) -> bool {
         let Ok(real) = path.canonicalize() else {
             return true;
@@ -329,7 +330,7 @@ impl SuiteRoots<'_> {
     }
 }
 
-/// What is wrong with a file that is not below the roots of a suite.
+/// The error message for a file outside of the folders of a suite.
 pub(crate) fn outside(path: &Path) -> String {
     format!(
         "`{}` is neither below the folder of this file nor below the working directory or a folder that is \
@@ -437,10 +438,10 @@ fn time(written: &str, path: &FieldPath, fault: Fail<'_>) -> Option<Time> {
 
 const OF_REVIEWS: &str = "is for a `review` or `reviewFile`";
 
-/// The most bytes of the files of reviews that the cases of a suite name.
+/// The maximum size of all review files of a suite, in bytes.
 const MAX_REVIEW_BYTES: usize = 64 << 20;
 
-/// The files of reviews, by path: cases that name the same one have it in common.
+/// The review files, by path, which cases share.
 #[derive(Default)]
 struct ReviewFiles {
     texts: BTreeMap<PathBuf, Arc<str>>,
@@ -579,7 +580,7 @@ impl WrittenExpectation {
     }
 }
 
-/// A cause names an object of a kind that decides.
+/// Checks that the kind in `cause` is one that can decide.
 fn validate_cause(cause: Option<&str>, path: &FieldPath, fault: Fail<'_>) {
     let Some(kind) = cause
         .and_then(|cause| cause.split('/').next())

@@ -1,8 +1,8 @@
-//! What somebody types into the search box: `user:car verb:list ns:prod denied`.
+//! The syntax of the search box: `user:car verb:list ns:prod denied`.
 //!
-//! Words stand side by side, and a decision must meet each. `FIELD:TEXT` is met by what begins with
-//! the text, `FIELD:"TEXT"` by what equals it. A word without a field is one of [`WORDS`], or begins
-//! the user, the verb, the resource, the namespace, the name or the policy.
+//! A decision must match all words. `FIELD:TEXT` matches a field that begins with the text, and
+//! `FIELD:"TEXT"` one that equals it. A word without a field is one of [`WORDS`], or matches a
+//! user, verb, resource, namespace, name or policy that begins with it.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use crate::console::recent_decisions::DecisionSlice;
 use portcullis_policy::explain::logged::LoggedDecision;
 use portcullis_policy::model::Decision;
 
-/// The most words of a search, and of a completion.
+/// The maximum number of words in a search, and of completions.
 const MAX_TERMS: usize = 32;
 const MAX_COMPLETIONS: usize = 10;
 
-/// Decisions that are read to complete a word.
+/// The maximum number of decisions that are read to complete a word.
 const MAX_READ: usize = 2_000;
 
-/// What a term looks at, and what it may be called.
+/// The names of fields in searches.
 const FIELDS: [(&str, SearchField); 11] = [
     ("user", SearchField::User),
     ("group", SearchField::Group),
@@ -32,7 +32,7 @@ const FIELDS: [(&str, SearchField); 11] = [
     ("cluster", SearchField::Cluster),
 ];
 
-/// Words that are a decision, or say that somebody in shadow differs.
+/// Words that stand for a decision, or for policies and webhooks in shadow.
 const WORDS: [(&str, Word); 7] = [
     ("denied", Word::Decided(Decision::Deny)),
     ("deny", Word::Decided(Decision::Deny)),
@@ -63,14 +63,14 @@ enum Word {
     InShadow,
 }
 
-/// A search, read.
+/// A parsed search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Search(Vec<SearchTerm>);
 
-/// One word of it.
+/// A word of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SearchTerm {
-    /// As it was typed.
+    /// The word as typed.
     text: String,
     condition: TermMatch,
 }
@@ -89,18 +89,18 @@ enum TermMatch {
 // === impl Search ===
 
 impl Search {
-    /// Every text is a search: what has no known field is a word. Words beyond the first
-    /// [`MAX_TERMS`] count for nothing.
+    /// Parses any text: a word without a known field is searched in several fields. Words after the
+    /// first [`MAX_TERMS`] are ignored.
     pub(crate) fn parse(text: &str) -> Self {
         Self(words(text).take(MAX_TERMS).map(SearchTerm::parse).collect())
     }
 
-    /// Whether a decision meets every term.
+    /// Whether a decision matches all terms.
     pub(crate) fn is_met(&self, decision: &LoggedDecision<'_>) -> bool {
         self.0.iter().all(|term| term.condition.is_met(decision))
     }
 
-    /// The one decision that it asks for, if there is one.
+    /// The only decision that the search matches, if there is one.
     pub(crate) fn decision(&self) -> Option<Decision> {
         self.0.iter().find_map(|term| match term.condition {
             TermMatch::Word(Word::Decided(decision)) => Some(decision),
@@ -108,7 +108,7 @@ impl Search {
         })
     }
 
-    /// Each term as it was typed, with the search that is left without it.
+    /// The terms as typed, each with the search without it.
     pub(crate) fn terms(&self) -> impl Iterator<Item = (&str, String)> {
         self.0.iter().enumerate().map(|(place, term)| {
             let others = self.0.iter().enumerate().filter(move |(at, _)| *at != place);
@@ -118,7 +118,7 @@ impl Search {
     }
 }
 
-/// The parts between spaces; a quoted space parts nothing.
+/// Splits `text` at spaces that are not quoted.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut is_quoted = false;
     text.split(move |character: char| {
@@ -128,7 +128,7 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     .filter(|word| !word.is_empty())
 }
 
-/// The field that `word` names, and what follows its colon.
+/// The field of `word`, and the text after the colon.
 fn field(word: &str) -> Option<(SearchField, &str)> {
     let (name, text) = word.split_once(':')?;
     let known = FIELDS
@@ -181,7 +181,7 @@ impl TermMatch {
 // === impl SearchField ===
 
 impl SearchField {
-    /// What a word without a field looks at.
+    /// The fields in which a word without a field is searched.
     const ANYTHING: [Self; 6] = [
         Self::User,
         Self::Verb,
@@ -191,7 +191,7 @@ impl SearchField {
         Self::Policy,
     ];
 
-    /// What a decision has of it. Users of service accounts are found by their own name, too.
+    /// The values of the field in a decision. Service accounts also match by their name alone.
     fn values(self, decision: &LoggedDecision<'_>) -> Vec<String> {
         let attributes = &decision.attributes;
         let one = |text: &str| vec![text.to_owned()];
@@ -227,8 +227,8 @@ impl SearchField {
     }
 }
 
-/// What the last word of `text` may become, each as the whole search: names of fields, and
-/// values that recent decisions have, the most frequent first.
+/// Completions of the last word of `text`, each as a whole search: names of fields, or values in
+/// recent decisions, most frequent first.
 pub(crate) fn completions(text: &str, slice: &DecisionSlice) -> Vec<String> {
     let last = match text.ends_with(char::is_whitespace) {
         true => "",
@@ -253,7 +253,8 @@ pub(crate) fn completions(text: &str, slice: &DecisionSlice) -> Vec<String> {
         .collect()
 }
 
-/// Fields and words that begin with `typed`; of several names of the same, the first.
+/// The words and fields that begin with `typed`. Of several names for a field, only one is
+/// suggested.
 fn known_words(typed: &str) -> impl Iterator<Item = String> {
     let fields = FIELDS.iter().filter(|(name, _)| *name != "ns");
     let fields = fields.map(|(name, _)| format!("{name}:"));
@@ -264,7 +265,7 @@ fn known_words(typed: &str) -> impl Iterator<Item = String> {
         .filter(move |word| word.starts_with(typed))
 }
 
-/// Values of `field` that begin with `typed`, the most frequent first.
+/// The values of `field` in recent decisions that begin with `typed`, most frequent first.
 fn seen(field: SearchField, typed: &str, slice: &DecisionSlice) -> Vec<String> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for kept in slice.iter().rev().take(MAX_READ) {
@@ -281,7 +282,7 @@ fn seen(field: SearchField, typed: &str, slice: &DecisionSlice) -> Vec<String> {
     found.into_iter().map(|(value, _)| value).collect()
 }
 
-/// A value as it is typed.
+/// The value as it is typed, in quotes if necessary.
 fn quoted(value: &str) -> String {
     match value.contains(char::is_whitespace) {
         true => format!("\"{value}\""),
