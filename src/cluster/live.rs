@@ -30,7 +30,7 @@ pub use access::{ListedPlace, LiveError, ServedResource, ServerAddress};
 
 /// A connection to the API server of a cluster.
 ///
-/// Its functions block until the API server has answered.
+/// Its functions block until the API server has responded.
 pub struct LiveCluster {
     runtime: Runtime,
     access: ApiAccess,
@@ -77,7 +77,8 @@ impl LiveCluster {
         })
     }
 
-    /// The minor version of the API server, such as 37; `None` where it does not say one.
+    /// The minor version of the API server, such as 37; `None` if the API server does not report
+    /// it.
     #[must_use]
     pub const fn minor_version(&self) -> Option<u32> {
         self.minor_version
@@ -92,13 +93,13 @@ impl LiveCluster {
         minor.map_or(newest, |version| version.clamp(oldest, newest))
     }
 
-    /// The namespace of the context, or else `default`.
+    /// The namespace of the context, or `default`.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// Where the API server is.
+    /// The address of the API server, and how it is authenticated.
     #[must_use]
     pub const fn server(&self) -> &ServerAddress {
         &self.server
@@ -339,11 +340,11 @@ pub struct LivePolicies {
 /// What policies are needed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LivePurpose {
-    /// Who may do what: RBAC and AuthorizationPolicies.
+    /// RBAC and AuthorizationPolicies.
     Authorization,
-    /// Which objects are admitted: policies, webhooks and exceptions.
+    /// Admission policies, webhook configurations and exceptions.
     Admission,
-    /// Both: expressions may ask who may do what.
+    /// Both, because expressions can check whether a user may do something.
     Both,
 }
 

@@ -1,6 +1,7 @@
-//! What the watches of one API server share: one attempt at a time while it cannot be reached, the name
-//! of their own user, where the credentials say so, and how fast objects are taken, so that an API
-//! server whose lists or events never end leaves the processors to the others.
+//! The state that the watches of one API server share: the connection, of which only one attempt is
+//! made at a time while it fails; the rate limit, so that an API server whose lists or events never
+//! end leaves the processors to the others; and whose turn it is to compile expressions. Also the
+//! gateway's own user name, according to its credentials.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,34 +20,34 @@ use super::reporter::Reporter;
 use super::requests::{ApiRequest, ApiServer, JSON};
 use crate::config::kubeconfig::client::{ClientUser, Context};
 
-/// The shortest and the longest wait after a failure.
+/// The minimum and the maximum wait after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 
-/// After so long without a failure, the next one counts as the first.
+/// After this time without a failure, the next one counts as the first.
 const BACKOFF_RESET_TIME: Duration = Duration::from_secs(60);
 
-/// What is asked to find out whether the API server is there.
+/// The request that checks whether the API server can be reached.
 const VERSION: ApiRequest<'_> = ApiRequest::get("/version", JSON);
 const MAX_VERSION_BYTES: usize = 64 << 10;
 
-/// The way to one API server, which its watches share.
+/// The connection to an API server, which its watches share.
 ///
-/// After one of them found that it cannot be reached, they all wait, and one asks for them,
-/// each time after a longer wait. The first request is alone too, so that those after it
-/// find its connection.
+/// When one of them finds that the API server cannot be reached, all of them wait, and one of them
+/// tries again for all, each time after a longer wait. The first request is also made alone, so
+/// that the others can reuse its connection.
 pub(crate) struct ApiServerConnection {
     server: ApiServer,
     protocol: SpokenProtocol,
     pace: ByteRateLimiter,
     reporter: Reporter,
-    /// Its holder makes the attempt.
+    /// Locked by the watch that makes the attempt.
     attempt: Mutex<()>,
     compile_turn: CompileTurn,
-    /// Attempts in a row that failed.
+    /// The number of consecutive failed attempts.
     failures: AtomicU32,
 }
 
-/// How often something failed of late.
+/// How often something failed recently.
 #[derive(Debug, Default)]
 pub(crate) struct RecentFailures {
     count: u32,
@@ -72,17 +73,17 @@ impl ApiServerConnection {
         &self.server
     }
 
-    /// Where expressions of the cluster are compiled.
+    /// The lock for compiling expressions of the cluster.
     pub(crate) const fn compile_turn(&self) -> &CompileTurn {
         &self.compile_turn
     }
 
-    /// For how long to ask for a watch.
+    /// The timeout that watches request.
     pub(crate) fn watch(&self) -> Duration {
         self.protocol.watch()
     }
 
-    /// Waits after an object of so many bytes, where many came before.
+    /// Waits after an object of this many bytes if the rate limit is exceeded.
     pub(crate) async fn pace(&self, bytes: usize) {
         let delay = self.pace.delay(bytes, Instant::now());
         if !delay.is_zero() {
@@ -90,13 +91,13 @@ impl ApiServerConnection {
         }
     }
 
-    /// The API server could not be reached.
+    /// Notes that the API server could not be reached.
     pub(crate) fn lost(&self) {
         self.failures.fetch_max(1, Ordering::Relaxed);
     }
 
-    /// Waits until nobody else is asking, and the API server answers. As long as what it gives
-    /// is held, no other attempt begins.
+    /// Waits until no other watch is connecting, and the API server responds. No other attempt
+    /// begins while the returned guard is held.
     pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
         let turn = self.attempt.lock().await;
         loop {
@@ -106,7 +107,7 @@ impl ApiServerConnection {
             };
             tokio::time::sleep(wait(before)).await;
             match self.server.ask(&VERSION, MAX_VERSION_BYTES).await {
-                // Whatever it says, it is there.
+                // Any response shows that the API server can be reached.
                 Err(error) if !error.is_answer() => {
                     self.failures.store(failures.saturating_add(1), Ordering::Relaxed);
                     self.reporter.unreachable(&error.to_string(), Instant::now());
@@ -120,7 +121,7 @@ impl ApiServerConnection {
 // === impl RecentFailures ===
 
 impl RecentFailures {
-    /// One more, at `now`: how long to wait after it.
+    /// Counts a failure at `now`. Returns how long to wait.
     pub(crate) fn wait(&mut self, now: Instant) -> Duration {
         if self
             .last
@@ -135,7 +136,7 @@ impl RecentFailures {
     }
 }
 
-/// How long to wait after so many failures before, longer each time.
+/// How long to wait after this many earlier failures: longer each time.
 fn wait(failures: u32) -> Duration {
     let (shortest, longest) = BACKOFF;
     shortest.saturating_mul(1 << failures.min(10)).min(longest)
@@ -146,11 +147,12 @@ struct TokenClaims {
     sub: String,
 }
 
-/// The common name of its certificate, the subject of its token, or the name that comes with its
-/// password; `None` where the API server alone knows, as with a token that says nothing.
+/// The user name in the credentials of `context`: the common name of the certificate, the subject
+/// of the token, or the user name of the password. `None` if only the API server knows it, for
+/// example for an opaque token.
 pub(crate) fn of_context(context: &Context) -> Option<String> {
     let user = context.user.as_ref()?;
-    // In the order in which an API server looks at them.
+    // In the order in which an API server tries them.
     of_certificate(user).or_else(|| of_password_or_token(user))
 }
 
@@ -170,23 +172,23 @@ fn of_password_or_token(user: &ClientUser) -> Option<String> {
     Some(sub)
 }
 
-/// What is taken at once, in bytes: 100,000 bindings.
+/// The maximum burst, in bytes: 100,000 bindings.
 const BURST_BYTES: f64 = 512.0 * 1_048_576.0;
 
-/// What is taken in a second beyond that.
+/// The rate after a burst.
 const BYTES_PER_SECOND: f64 = 16.0 * 1_048_576.0;
 
-/// What an object costs besides its bytes.
+/// The cost of an object in addition to its bytes.
 const OBJECT_OVERHEAD_BYTES: f64 = 4_096.0;
 
-/// Limits the bytes per second that are taken from a cluster, with a burst.
+/// Limits the bytes per second that are read from a cluster, with a burst (a token bucket).
 #[derive(Debug)]
 pub(crate) struct ByteRateLimiter(std::sync::Mutex<PaceState>);
 
 #[derive(Debug)]
 struct PaceState {
     left: f64,
-    /// When it was so much.
+    /// When `left` was computed.
     at: Instant,
 }
 
@@ -198,7 +200,7 @@ impl ByteRateLimiter {
         }))
     }
 
-    /// How long to wait after an object of so many bytes that came `now`.
+    /// How long to wait after an object of this many bytes that arrived at `now`.
     #[expect(clippy::cast_precision_loss, reason = "no object has 2^52 bytes")]
     pub(crate) fn delay(&self, bytes: usize, now: Instant) -> Duration {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,13 +212,13 @@ impl ByteRateLimiter {
     }
 }
 
-/// Compiles for one cluster: one kind after the other, and on a thread that no other cluster
-/// needs, so that the objects of one delay those of none.
+/// Runs the compilation of one cluster's expressions, one kind after another, on a thread that no
+/// other cluster needs, so that clusters do not delay each other.
 #[derive(Debug, Default)]
 pub(crate) struct CompileTurn(Mutex<()>);
 
 impl CompileTurn {
-    /// Runs `compile`, which blocks, once those before it have ended.
+    /// Runs `compile`, which blocks, when it is its turn.
     pub(crate) async fn run<T>(&self, compile: impl FnOnce() -> T) -> T {
         let _turn = self.0.lock().await;
         block_in_place(compile)
@@ -225,7 +227,7 @@ impl CompileTurn {
 
 #[cfg(test)]
 impl CompileTurn {
-    /// Holds the turn, as what compiles does.
+    /// Takes the turn, as a compilation does.
     pub(crate) async fn begin(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.0.lock().await
     }
@@ -262,7 +264,7 @@ mod tests {
         assert_eq!([110, 169, 170].map(&mut wait_at), [250, 500, 1000]);
     }
 
-    /// The user of a kubeconfig whose user has this field.
+    /// The user name of a kubeconfig whose user has this field.
     fn own_user(user: &str) -> Option<String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kubeconfig");
@@ -284,7 +286,7 @@ current-context: x
         context.unwrap_or_else(|| panic!("{faults}"))
     }
 
-    /// A certificate and key, in base64 of PEM.
+    /// A certificate and key, as PEM in base64.
     fn identity(name: &str) -> [String; 2] {
         let key = PKey::ec_gen("P-256").unwrap();
         let mut subject = X509NameBuilder::new().unwrap();

@@ -1,4 +1,5 @@
-//! Status and metrics of the watches of a cluster.
+//! Reports the state of a cluster's watches: to the reloader, in logs and metrics, and in the
+//! status of objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,14 +17,14 @@ use super::store::{DesiredCondition, Store};
 use crate::state::Trigger;
 use portcullis_policy::model::Time;
 
-/// Reports a change to the reloader, once until it has looked.
+/// Reports changes to the reloader, once until it handles them.
 #[derive(Default)]
 pub(crate) struct Signal {
     pending: AtomicBool,
     trigger: OnceLock<Trigger>,
 }
 
-/// The voice of one cluster's watches.
+/// Reports for the watches of one cluster.
 #[derive(Clone)]
 pub(crate) struct Reporter {
     cluster: Arc<str>,
@@ -34,18 +35,18 @@ pub(crate) struct Reporter {
     status: Arc<StatusNews>,
 }
 
-/// What the writer of statuses waits for, and what is said of it.
+/// The notifications of the status writer, and whether its failure was logged.
 #[derive(Default)]
 struct StatusNews {
     notify: Notify,
     is_told: AtomicBool,
 }
 
-/// What was said last about each kind, and of the connection, and when.
+/// The last message about each kind and about the connection, with its time.
 #[derive(Default)]
 struct ReportedFailures(BTreeMap<String, (String, Instant)>);
 
-/// After so long without it, what was said before is news again.
+/// A message is logged again if it was last logged longer ago than this.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 // === impl Signal ===
@@ -64,7 +65,7 @@ impl Signal {
         }
     }
 
-    /// The caller looks at everything after it.
+    /// Must be called before handling changes, so that later ones are reported again.
     pub(crate) fn clear(&self) {
         self.pending.store(false, Ordering::Release);
     }
@@ -88,26 +89,26 @@ impl Reporter {
         &self.cluster
     }
 
-    /// What holds changed.
+    /// Reports that the objects in force changed.
     pub(crate) fn changed(&self) {
         self.signal.raise();
         self.saver.notify_one();
     }
 
-    /// A kind was listed, with or without a change.
+    /// Reports that a kind was listed, with or without a change.
     pub(crate) fn listed(&self) {
         self.saver.notify_one();
     }
 
-    /// A list or a watch failed. Whether that is worth a line: what is said about
-    /// `about` was not said just before.
+    /// Counts a failed list or watch. Returns whether to log it: `said` is not the last message
+    /// about `about`, or was last logged some time ago.
     pub(crate) fn failed(&self, about: &str, said: &str, now: Instant) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         news.is_new(about, said, now)
     }
 
-    /// The API server could not be reached. Says so where that is news.
+    /// Counts and logs that the API server could not be reached.
     pub(crate) fn unreachable(&self, said: &str, now: Instant) {
         let cluster = &*self.cluster;
         if self.failed("", said, now) {
@@ -126,22 +127,22 @@ impl Reporter {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// What a status is to say may have changed.
+    /// Reports that conditions in statuses may have changed.
     pub(crate) fn standing_changed(&self) {
         self.status.notify.notify_one();
     }
 
-    /// Waits until a status may have to say something else.
+    /// Waits until conditions in statuses may have changed.
     pub(crate) async fn status_news(&self) {
         self.status.notify.notified().await;
     }
 
-    /// Whether nothing was said yet of a status that the API server refuses.
+    /// Whether this is the first time that the API server rejects a status.
     pub(crate) fn is_first_status_failure(&self) -> bool {
         !self.status.is_told.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether what is said about `about` is worth a line. It is no failure.
+    /// Whether to log a message about `about`. Does not count as a failure.
     pub(crate) fn is_news(&self, about: &str, said: &str, now: Instant) -> bool {
         let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
         news.is_new(about, said, now)
@@ -156,7 +157,7 @@ impl Reporter {
 // === impl ReportedFailures ===
 
 impl ReportedFailures {
-    /// Of a connection that is gone, each attempt says something else of the same.
+    /// Messages about a lost connection differ at each attempt, so they count as the same.
     fn is_new(&mut self, about: &str, said: &str, now: Instant) -> bool {
         let before = self.0.insert(about.to_owned(), (said.to_owned(), now));
         before.is_none_or(|(last, at)| {
@@ -166,26 +167,26 @@ impl ReportedFailures {
     }
 }
 
-// Writes the condition `InForce` where `clusters[].writeStatus` says so.
+// Writes the condition `InForce` if `clusters[].writeStatus` is true.
 //
-// What is to be written follows from what is known now, so that nothing queues up: a
-// change that comes while another is written is seen in the next round. Nothing waits
-// for a status and nothing fails with it. Several gateways may write the same: the API
-// server takes an equal condition without storing it again.
+// The conditions to write are computed from the current state, so that no queue builds up: a change
+// during a write is handled in the next round. Nothing waits for a status, and nothing fails
+// because of it. Several gateways may write the same condition: the API server does not store an
+// equal object again.
 
-/// Who the fields of the condition belong to (server-side apply).
+/// The field manager of the condition (server-side apply).
 const MANAGER: &str = "portcullis";
 
-/// How long one write may take.
+/// The timeout of one write.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The most bytes of what is answered: the object.
+/// The maximum size of a response, which is the object, in bytes.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
-/// How long to wait before an API server is tried again that did not answer.
+/// How long to wait before an API server that did not respond is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// How long it takes at most until the clock is read again: it may be set.
+/// The maximum time until the clock is read again, because it may be adjusted.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Writes conditions for as long as it is polled.
@@ -193,18 +194,18 @@ pub(crate) struct StatusWriter {
     pub(crate) server: ApiServer,
     pub(crate) store: Arc<Store>,
     pub(crate) reporter: Reporter,
-    /// What was written or refused last, by object.
+    /// The last condition of each object that was written or rejected, with the object's uid.
     pub(crate) settled: BTreeMap<(WatchedKind, String), (String, InForceCondition)>,
 }
 
-/// What came of one write.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteOutcome {
-    /// It is written, or the object is another by now: not tried again.
+    /// The condition is written, or the object has changed: it is not tried again.
     Settled,
-    /// The API server does not let it be written: tried again with the next change.
+    /// The API server does not allow it: it is tried again with the next change.
     Refused,
-    /// The API server did not answer.
+    /// The API server did not respond.
     Unanswered,
 }
 
@@ -227,7 +228,7 @@ impl StatusWriter {
         }
     }
 
-    /// Writes what is not written and the API server takes.
+    /// Writes all conditions that are missing, up to the first that fails.
     async fn write_all(&mut self, all: Vec<DesiredCondition>) -> WriteOutcome {
         let keys: BTreeSet<_> = all.iter().map(key).collect();
         self.settled.retain(|key, _| keys.contains(key));
@@ -264,7 +265,7 @@ impl StatusWriter {
             Ok(Ok(_)) => WriteOutcome::Settled,
             Ok(Err(ApiError::Refused(status))) if (400..500).contains(&status.code) && status.code != 429 => {
                 let error = status.message.as_str();
-                // Gone, or another by now: the next change tells.
+                // The object was deleted or has changed. The watch reports the change.
                 if matches!(status.code, 404 | 409) {
                     tracing::debug!(cluster, %kind, name, error, "did not write the status of an object");
                     return WriteOutcome::Settled;
@@ -295,7 +296,7 @@ fn key(wanted: &DesiredCondition) -> (WatchedKind, String) {
     (wanted.kind.clone(), wanted.name.clone())
 }
 
-/// Where the status of the object is.
+/// The path of the object's status.
 fn path(wanted: &DesiredCondition) -> String {
     let plural = match wanted.kind.kind.as_str() {
         "AdmissionException" => "admissionexceptions",
@@ -311,7 +312,7 @@ fn api_version(kind: &WatchedKind) -> String {
     kind.api_version(kind.versions.first().map_or("", String::as_str))
 }
 
-/// Of this very object: one that was deleted and created again meanwhile is refused.
+/// Contains the uid, so that the API server rejects it if the object was deleted and created again.
 fn patch(wanted: &DesiredCondition, now: SystemTime) -> Value {
     let now = Time::from(whole_seconds(now)).to_string();
     json!({

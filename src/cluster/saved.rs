@@ -1,14 +1,14 @@
-//! The cache file of a cluster: the last complete set, in a file.
+//! The cache file of a cluster, with its last complete set of objects.
 //!
-//! The first line has the name of the cluster, the number of objects and the digest of
-//! the rest, which has one object per line, as JSON. Parameters may be objects of any
-//! kind, including Secrets: only the owner may read the file.
+//! The first line contains the name of the cluster, the number of objects and the digest of the
+//! rest, which has one object per line, as JSON. Parameters may be objects of any kind, including
+//! Secrets: only the owner may read the file.
 //!
-//! What changed since is in a second file, so that a change costs what it is, however large the set:
-//! each line is a digest, a space, and changes as JSON. The digest is that of the line before
-//! (of the first line: of the set) and of this line's changes: lines of another set, or after
-//! one that is damaged, are not used, and what is read is known to lack changes. A last line without
-//! its end was being written when the process ended.
+//! Later changes are in a second file, so that the cost of saving a change does not depend on the
+//! size of the set. Each line is a digest, a space, and changes as JSON. The digest covers the
+//! digest of the line before (on the first line: of the set) and this line's changes. So lines of
+//! another set, or after a damaged line, are not used, and the restored set is known to lack
+//! changes. An incomplete last line was being written when the process ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -28,8 +28,8 @@ use crate::config::{CACHE_FILE_CHANGES, FileScope, files, hexadecimal};
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
 const KIND: &str = "ClusterSnapshot";
 
-/// What the objects of a cluster take as text is less than this part, as its divisor, of what they
-/// may take as objects: a file of more was not written here.
+/// The texts of a cluster's objects are shorter than the memory for the decoded objects divided by
+/// this. A larger file was not written by this program.
 const TEXT_SHARE: usize = 4;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,35 +44,35 @@ struct SavedHeader {
     sha256: String,
 }
 
-/// What is known of a kind besides its objects.
+/// The state of a kind, besides its objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct SavedKind {
     api_version: String,
     kind: String,
-    /// The newest version that was seen.
+    /// The newest resource version that was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resource_version: Option<u64>,
-    /// Whether there are objects that are not saved.
+    /// Whether some objects are not saved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_partial: bool,
-    /// Why some of the objects may be gone.
+    /// Why some of the objects may have been deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) doubt: Option<String>,
 }
 
-/// An object as it was saved.
+/// A saved object.
 pub(crate) type RestoredObject = (WatchedKind, Name, Result<ReceivedObject, LeftOutReason>);
 
-/// What was saved. Its objects are made one by one, since they take more memory than their text.
+/// A saved set. Its objects are decoded one by one, since they take more memory than their text.
 pub(crate) struct RestoredSet {
     pub(crate) objects: Box<dyn Iterator<Item = RestoredObject>>,
     pub(crate) kinds: Vec<(WatchedKind, SavedKind)>,
-    /// Whether changes to it were saved that cannot be read: a Deny or a revocation may be among them.
+    /// Whether saved changes cannot be read, which may include a Deny or a revocation.
     pub(crate) lacks_changes: bool,
 }
 
-/// What an object says of its identity.
+/// The identity of an object.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct SavedHead {
@@ -94,15 +94,15 @@ pub(crate) enum CacheFileError {
     /// It cannot be read.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// It is not what was written.
+    /// The file was damaged or modified.
     #[error("corrupt, or not a saved set: {0}")]
     Damaged(&'static str),
-    /// It is another cluster's.
+    /// The file belongs to another cluster.
     #[error("it contains the objects of the cluster `{0}`")]
     Elsewhere(String),
 }
 
-/// Objects as they are saved: each as JSON, on a line of its own.
+/// The objects of a set in the form in which they are saved: as JSON, one per line.
 #[derive(Debug, Default)]
 pub(crate) struct SavedObjects {
     kinds: Vec<SavedKind>,
@@ -110,20 +110,20 @@ pub(crate) struct SavedObjects {
     lines: Vec<u8>,
 }
 
-/// The changes may have so many bytes, besides a quarter of those of the set, before the set is
-/// saved as a whole again.
+/// The set is saved as a whole again when the changes exceed a quarter of its size by more than
+/// this number of bytes.
 const CHANGED_BYTES: usize = 64 << 10;
 
-/// What is not saved yet.
+/// The objects that have not been saved.
 #[derive(Debug)]
 pub(crate) enum UnsavedObjects {
-    /// All that holds: more changed than is worth being told apart.
+    /// All objects, because too many changed.
     All(SavedObjects),
-    /// What changed since this was asked for last.
+    /// The changes since the last save.
     Changed(SavedChanges),
 }
 
-/// Objects that came, changed or went.
+/// Objects that were added, changed or deleted.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SavedChanges {
@@ -142,7 +142,7 @@ struct DeletedObject {
     name: String,
 }
 
-/// Saves the set of one cluster: as a whole, and then what changes.
+/// Saves the set of one cluster: first as a whole, and then its changes.
 pub(crate) struct SnapshotSaver {
     path: PathBuf,
     scope: FileScope,
@@ -150,12 +150,12 @@ pub(crate) struct SnapshotSaver {
     written: Option<WrittenSnapshot>,
 }
 
-/// What is on disk.
+/// The state on disk.
 struct WrittenSnapshot {
-    /// Of the file of the set.
+    /// The inode of the file of the set.
     inode: u64,
     bytes: usize,
-    /// Of the set, or of the last line of changes.
+    /// The digest of the set, or of the last line of changes.
     digest: [u8; 32],
     changes: Option<File>,
     changed_bytes: usize,
@@ -164,7 +164,7 @@ struct WrittenSnapshot {
 // === impl SavedKind ===
 
 impl SavedKind {
-    /// `None` where it says nothing.
+    /// `None` if there is nothing to save.
     pub(crate) fn new(
         kind: &WatchedKind,
         resource_version: Option<u64>,
@@ -204,7 +204,7 @@ impl SavedObjects {
         self.lines.push(b'\n');
     }
 
-    /// Names what they say.
+    /// A digest of the objects.
     fn digest(&self) -> [u8; 32] {
         digest(&self.kinds, &self.lines)
     }
@@ -219,11 +219,12 @@ fn digest(kinds: &[SavedKind], lines: &[u8]) -> [u8; 32] {
     digest.finish()
 }
 
-/// Writes the objects of `cluster`, which have this digest, to `path`, as a whole or not at all.
+/// Writes the objects of `cluster`, which have this digest, to `path`. The file is replaced
+/// atomically.
 ///
 /// # Errors
 ///
-/// The file beside it cannot be written, or not put in its place.
+/// The temporary file cannot be written, or not renamed.
 fn write(path: &Path, cluster: &str, objects: &SavedObjects, digest: &[u8; 32]) -> io::Result<()> {
     let header = SavedHeader {
         api_version: API_VERSION.into(),
@@ -240,14 +241,14 @@ fn write(path: &Path, cluster: &str, objects: &SavedObjects, digest: &[u8; 32]) 
     })
 }
 
-/// A set of no objects.
+/// Writes a set without objects.
 #[cfg(test)]
 pub(crate) fn write_empty(path: &Path, cluster: &str) {
     let objects = SavedObjects::default();
     write(path, cluster, &objects, &objects.digest()).unwrap();
 }
 
-/// The objects, and their digest.
+/// Parses a set. Also returns its digest.
 fn parse(text: String, cluster: &str) -> Result<(RestoredSet, [u8; 32]), CacheFileError> {
     let (header, objects) = text
         .split_once('\n')
@@ -286,7 +287,7 @@ fn parse(text: String, cluster: &str) -> Result<(RestoredSet, [u8; 32]), CacheFi
     Ok((set, digest))
 }
 
-/// The object on one line.
+/// Parses the object on one line.
 fn object(line: &str) -> Option<RestoredObject> {
     let SavedHead {
         api_version,
@@ -302,15 +303,15 @@ fn object(line: &str) -> Option<RestoredObject> {
 // === impl SavedChanges ===
 
 impl SavedChanges {
-    /// The object with this text holds.
+    /// Adds an object that is new or changed.
     pub(crate) fn set(&mut self, text: String) {
-        // What holds was read as JSON, and is kept as such.
+        // The text was read as JSON, so this cannot fail.
         self.set.extend(RawValue::from_string(text));
     }
 
-    /// There is no such object any more.
+    /// Adds an object that was deleted.
     pub(crate) fn delete(&mut self, kind: &WatchedKind, (namespace, name): &Name) {
-        // The versions of a kind are one: what is saved is of any of them.
+        // The version does not matter when the file is read.
         let version = kind.versions.first().map_or("", String::as_str);
         self.delete.push(DeletedObject {
             api_version: kind.api_version(version),
@@ -320,7 +321,7 @@ impl SavedChanges {
         });
     }
 
-    /// A kind is known so, where it was saved as `before`.
+    /// Adds the state of a kind, if it differs from `before`, and updates `before`.
     pub(crate) fn note(&mut self, kind: Option<SavedKind>, before: &mut Option<SavedKind>) {
         if kind != *before {
             before.clone_from(&kind);
@@ -345,13 +346,13 @@ impl SnapshotSaver {
         }
     }
 
-    /// Whether all that holds is to be saved next.
+    /// Whether the set has to be saved as a whole next.
     pub(crate) fn wants_all(&self) -> bool {
         let written = self.written.as_ref();
         written.is_none_or(|written| written.changed_bytes > written.bytes / 4 + CHANGED_BYTES)
     }
 
-    /// Saves what is not saved. After a failure all is wanted.
+    /// Saves `unsaved`. After an error, the set has to be saved as a whole.
     ///
     /// # Errors
     ///
@@ -380,7 +381,7 @@ impl SnapshotSaver {
         }
         let placed = self.scope.place(&self.path)?;
         write(placed.path(), &self.cluster, objects, &digest)?;
-        // They are of the set before, and would not be used.
+        // These changes belong to the previous set, and would not be used.
         match fs::remove_file(changes_path(placed.path())) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -398,7 +399,7 @@ impl SnapshotSaver {
         let text = serde_json::to_string(changes)?;
         let digest = chained(&written.digest, &text);
         let line = format!("{} {text}\n", hexadecimal(&digest));
-        // What changes a set that is not there any more would be lost.
+        // Changes to a set that no longer exists would be lost.
         let placed = self.scope.place(&self.path)?;
         if fs::metadata(placed.path())?.ino() != written.inode {
             return Err(io::Error::other("something else has replaced the saved set"));
@@ -435,7 +436,7 @@ impl SnapshotSaver {
     }
 }
 
-/// Where the changes of the set at `path` are.
+/// The path of the changes of the set at `path`.
 fn changes_path(path: &Path) -> PathBuf {
     files::with_ending(path, CACHE_FILE_CHANGES)
 }
@@ -447,12 +448,12 @@ fn chained(before: &[u8; 32], text: &str) -> [u8; 32] {
     digest.finish()
 }
 
-/// The set of `cluster` at `path`, whose objects may take so many bytes of memory; `None` where
-/// there is no file.
+/// Reads the set of `cluster` at `path`, whose objects may take `memory` bytes; `None` if there is
+/// no file.
 ///
 /// # Errors
 ///
-/// There is one, and nothing in it can be used.
+/// The set cannot be used.
 pub(crate) fn read(
     (path, scope): (&Path, &FileScope),
     cluster: &str,
@@ -469,7 +470,7 @@ pub(crate) fn read(
     Ok(Some(with_changes((path, scope), saved, (digest, max_bytes))))
 }
 
-/// The `objects` of the set at `path`, which have this digest, with what changed since.
+/// The set `saved` from `path`, which has this digest, with later changes.
 fn with_changes(
     (path, scope): (&Path, &FileScope),
     mut saved: RestoredSet,
@@ -516,7 +517,7 @@ fn with_changes(
     saved
 }
 
-/// What `line` changes, if it belongs after what has this digest, which becomes its own.
+/// The changes on `line`, if it follows the line or set with this digest, which is then updated.
 fn next_changes(digest: &mut [u8; 32], line: &str) -> Option<SavedChanges> {
     let (named, changes) = line.split_once(' ')?;
     *digest = chained(digest, changes);

@@ -1,9 +1,9 @@
-//! A kind as an API server serves it by aggregated discovery (`apidiscovery.k8s.io`), and whether one that does not
-//! serve it really has none of it.
+//! How an API server serves a kind (aggregated discovery, `apidiscovery.k8s.io`), and evidence
+//! whether a kind that is not served is absent.
 //!
-//! A 404 proves nothing: a load balancer without a backend answers it, too. It is believed where
-//! the same server lists its groups as an API server does, and has the kind neither among them nor
-//! among its CustomResourceDefinitions.
+//! A 404 proves nothing, because a load balancer without a backend may respond with it, too. It is
+//! believed if the same server lists its groups like an API server, and the kind is neither among
+//! them nor defined by a CustomResourceDefinition.
 
 use form_urlencoded::Serializer;
 use serde::Deserialize;
@@ -14,10 +14,10 @@ use super::requests::{ApiError, ApiServer, JSON, SplitAnswer};
 use super::split::{Envelope, Part, SplitObject};
 use super::store::AbsenceEvidence;
 
-/// How many objects of a list come at once. The API server reads as many at a time.
+/// The number of objects on a page of a list.
 const PAGE: u32 = 500;
 
-/// The most bytes of the resources of one group and version.
+/// The maximum size of the list of resources of one group and version, in bytes.
 const MAX_RESOURCES_BYTES: usize = 8 << 20;
 
 /// A kind that can be listed and watched.
@@ -25,39 +25,39 @@ const MAX_RESOURCES_BYTES: usize = 8 << 20;
 pub(crate) struct ServedKind {
     pub(crate) api_version: String,
     pub(crate) kind: String,
-    /// Where its objects are.
+    /// The path of its objects.
     path: String,
 }
 
-/// What comes after one page of a list.
+/// What follows after a page of a list.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AfterPage {
-    /// Another page.
+    /// Another page, with this continue token.
     Next(String),
-    /// Nothing: the list was of this version.
+    /// The end of the list, which has this resource version.
     End(String),
 }
 
 /// An event of a watch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum WatchEvent {
-    /// An object came or changed.
+    /// An object was added or changed.
     Changed(SplitObject),
-    /// An object went.
+    /// An object was deleted.
     Deleted(SplitObject),
-    /// Nothing happened until this version.
+    /// There are no other changes up to this resource version.
     Bookmark(String),
-    /// The API server ends the watch: the text is a `metav1.Status`.
+    /// The API server ends the watch. The content is a `metav1.Status`.
     Ended(Vec<u8>),
 }
 
-/// One page of a list, while it is read.
+/// A page of a list that is being read.
 pub(crate) struct ListPage {
     answer: SplitAnswer,
     served: ServedKind,
 }
 
-/// A watch that has begun.
+/// A watch that has started.
 pub(crate) struct EventStream {
     answer: SplitAnswer,
     served: ServedKind,
@@ -78,14 +78,14 @@ struct ListedResource {
     verbs: Vec<String>,
 }
 
-/// What stands around the items of a list.
+/// A list without its items.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ListEnvelope {
     api_version: String,
     kind: String,
     metadata: ListMeta,
-    /// There must be some, or `null`.
+    /// Must be present, as an empty list or `null`.
     #[serde(rename = "items")]
     _items: Option<[(); 0]>,
 }
@@ -108,8 +108,8 @@ struct EventEnvelope {
 // === impl ServedKind ===
 
 impl ServedKind {
-    /// How `server` serves `kind`, in the best version that is taken; `None` where it says that
-    /// it does not.
+    /// How `server` serves `kind`, in the preferred supported version; `None` if the server
+    /// responds that it does not.
     pub(crate) async fn find(server: &ApiServer, kind: &WatchedKind) -> Result<Option<Self>, ApiError> {
         for version in &kind.versions {
             let api_version = kind.api_version(version);
@@ -134,7 +134,7 @@ impl ServedKind {
         Ok(None)
     }
 
-    /// The page of a list that begins `from` where the one before it said.
+    /// Requests a page of a list, which begins at the continue token `from`.
     pub(crate) async fn list(
         &self,
         server: &ApiServer,
@@ -150,7 +150,7 @@ impl ServedKind {
         Ok(ListPage { answer, served })
     }
 
-    /// A watch of what comes after `version`, which ends by itself after so many seconds.
+    /// Starts a watch of the changes after `version`, with a timeout of `seconds`.
     pub(crate) async fn watch(
         &self,
         server: &ApiServer,
@@ -185,7 +185,7 @@ impl ServedKind {
         written.finish()
     }
 
-    /// An object, where it is one of these.
+    /// Returns the object if it is of this kind.
     fn checked(&self, object: SplitObject) -> Result<SplitObject, ApiError> {
         let head = &object.head;
         let is_other = |said: &str, meant: &str| !said.is_empty() && said != meant;
@@ -200,7 +200,7 @@ impl ServedKind {
     }
 }
 
-/// Where the resources of a group and version are.
+/// The path of a group and version.
 fn root(api_version: &str) -> String {
     match api_version.contains('/') {
         true => format!("/apis/{api_version}"),
@@ -220,7 +220,7 @@ impl ListedResource {
 // === impl ListPage ===
 
 impl ListPage {
-    /// The next object, or what comes after the page.
+    /// The next object, or what follows after the page.
     pub(crate) async fn next(&mut self) -> Result<Result<SplitObject, AfterPage>, ApiError> {
         match self.answer.next().await? {
             Some(Part::Object(object)) => Ok(Ok(self.served.checked(object)?)),
@@ -249,7 +249,7 @@ impl ServedKind {
 // === impl EventStream ===
 
 impl EventStream {
-    /// The next event; `None` where the watch has ended.
+    /// The next event; `None` if the watch has ended.
     pub(crate) async fn next(&mut self) -> Result<Option<WatchEvent>, ApiError> {
         let mut object = None;
         loop {
@@ -290,14 +290,14 @@ impl ServedKind {
     }
 }
 
-/// A version as it can be compared with others of its kind: a decimal number, as that of anything
-/// that an API server stores.
+/// A resource version as a number, with which it can be compared to others of the same kind.
+/// Versions of objects that an API server stores are decimal numbers.
 pub(crate) fn comparable(version: &str) -> Option<u64> {
     let is_number = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
     version.parse().ok().filter(|_| is_number)
 }
 
-/// The forms in which the lists of groups may come, best first.
+/// The accepted forms of the lists of groups, the preferred one first.
 pub(crate) const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                                  application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
@@ -328,7 +328,7 @@ pub(crate) struct DiscoveredVersion {
     pub(crate) version: String,
     #[serde(default)]
     pub(crate) resources: Vec<DiscoveredResource>,
-    /// `Current`, or `Stale` where the server behind it does not answer.
+    /// `Current`, or `Stale` if the aggregated API server does not respond.
     #[serde(default)]
     pub(crate) freshness: String,
 }
@@ -353,7 +353,7 @@ pub(crate) struct DiscoveredKind {
 // === impl DiscoveredGroups ===
 
 impl DiscoveredGroups {
-    /// The groups at `path`, or why it does not say what is in them.
+    /// The groups, if the response for `path` is a list of groups; otherwise the reason why not.
     pub(crate) fn at(self, path: &str) -> Result<Vec<DiscoveredGroup>, String> {
         if self.kind == "APIGroupDiscoveryList" {
             return Ok(self.items);
@@ -365,24 +365,24 @@ impl DiscoveredGroups {
     }
 }
 
-// Whether what is not served is absent.
+// Whether a kind that is not served is absent.
 
-/// The most bytes of a list of all groups, and of one definition.
+/// The maximum size of a list of all groups, and of a definition, in bytes.
 const MAX_GROUPS_BYTES: usize = 16 << 20;
 const MAX_DEFINITION_BYTES: usize = 8 << 20;
 
-/// What every API server serves besides the core group.
+/// Groups that every API server serves, besides the core group.
 const EVERYWHERE: [&str; 3] = ["apps", "rbac.authorization.k8s.io", "apiextensions.k8s.io"];
 
-/// What an API server serves.
+/// The groups that an API server serves.
 struct ServerGroups(Vec<DiscoveredGroup>);
 
-/// Why the server that answers is no API server; `None` if it is one.
+/// Why the server that responds is not an API server; `None` if it is one.
 pub(crate) async fn no_server(server: &ApiServer) -> Result<Option<String>, ApiError> {
     Ok(ServerGroups::of(server).await?.err())
 }
 
-/// Whether `kind`, which is not found where it should be, is absent. `newest` is the newest version
+/// Evidence whether `kind`, which is not served, is absent. `newest` is the newest resource version
 /// of definitions that was seen.
 pub(crate) async fn evidence_of_absence(
     server: &ApiServer,
@@ -408,7 +408,7 @@ pub(crate) async fn evidence_of_absence(
 // === impl ServerGroups ===
 
 impl ServerGroups {
-    /// Or why it is no API server.
+    /// The groups of the server, or why it is not an API server.
     async fn of(server: &ApiServer) -> Result<Result<Self, String>, ApiError> {
         let mut all = Vec::new();
         for path in ["/api", "/apis"] {
@@ -439,7 +439,7 @@ impl ServerGroups {
         self.0.iter().find(|group| group.metadata.name == name)
     }
 
-    /// Whether the kind is served, in a version that is taken or, of custom resources, in any.
+    /// Whether the kind is served in a supported version or, for a custom resource, in any version.
     fn has(&self, kind: &WatchedKind) -> bool {
         let is_custom = kind.group.contains('.') && !kind.group.ends_with(".k8s.io");
         let is_taken = |version: &&DiscoveredVersion| is_custom || kind.versions.contains(&version.version);
@@ -454,7 +454,7 @@ impl ServerGroups {
 // === impl DiscoveredVersion ===
 
 impl DiscoveredVersion {
-    /// Whether it has the kind, or may have: what is stale was not asked for lately.
+    /// Whether this version contains the kind, or may contain it because its resources are stale.
     fn has(&self, kind: &str) -> bool {
         let kinds = self
             .resources
@@ -498,7 +498,7 @@ async fn is_defined(
     }
 }
 
-/// Whether a definition is that of `kind`, or may be.
+/// Whether `text` is the definition of `kind`, or may be because it cannot be read.
 fn defines(text: Option<&[u8]>, kind: &WatchedKind) -> bool {
     let text = text.and_then(|text| std::str::from_utf8(text).ok());
     let definition = text.and_then(|text| definition::reduced(text).ok());

@@ -1,4 +1,4 @@
-//! Splits an answer of an API server into its objects while it arrives.
+//! Splits a response of an API server into its objects while it arrives.
 //!
 //! ```text
 //! {"kind":"RoleList","metadata":{…},"items":[{…},{…}]}     a page of a list
@@ -6,63 +6,63 @@
 //!  '------------- envelope -------'         '- objects
 //! ```
 //!
-//! Nothing is read as a tree, so memory is bounded by the largest object that is taken. Of a larger
-//! one only the head is kept, which says what it is. Whether an object is valid JSON is for who
-//! reads it: here only strings and brackets count.
+//! No tree is built, so memory is bounded by the maximum size of an object. Of a larger object only
+//! the head is kept, which identifies it. Only strings and brackets are parsed here; whether an
+//! object is valid JSON is checked when it is decoded.
 
 use memchr::memchr2;
 
-/// The most bytes of what stands around the objects.
+/// The maximum size of everything around the objects, in bytes.
 const MAX_ENVELOPE_BYTES: usize = 64 << 10;
 
-/// The most bytes of a string of a head, as written: a name of 253 bytes, each of them escaped.
+/// The maximum length of a string in a head, as written: a name of 253 bytes, all of them escaped.
 const MAX_WORD_BYTES: usize = 2 << 10;
 
-/// Splits one answer.
+/// Splits one response.
 #[derive(Debug)]
 pub(crate) struct Splitter {
     envelope_of: Envelope,
     max_object_bytes: usize,
     depth: usize,
     text: TextState,
-    /// The last string, where it may be a key or a value of a head.
+    /// The last string, if it may be a key, or a value in a head.
     word: Vec<u8>,
     is_value: bool,
-    /// Whether the member with the objects is open at the document's own level.
+    /// Whether the current field of the envelope is the one with the objects.
     is_at_objects: bool,
     envelope: Vec<u8>,
     open: Option<OpenObject>,
 }
 
-/// What an answer is.
+/// The form of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Envelope {
-    /// Its objects are in the list `items`.
+    /// The objects are in the list `items`.
     List,
-    /// Each document has one, `object`.
+    /// Each document has one object, in `object`.
     Event,
 }
 
-/// What comes next in an answer.
+/// The next part of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// An object.
     Object(SplitObject),
-    /// The end of a document: all of it but its objects.
+    /// The end of a document, with everything but its objects.
     End(Vec<u8>),
 }
 
-/// What was taken of an object.
+/// An object in a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SplitObject {
     pub(crate) head: ObjectHead,
-    /// As JSON; `None` where it is larger than it may be.
+    /// As JSON; `None` if it is too large.
     pub(crate) text: Option<Vec<u8>>,
-    /// How large it is, as written.
+    /// The size of the object as written.
     pub(crate) bytes: usize,
 }
 
-/// What an object says that it is. Texts that it does not have are empty.
+/// The identity of an object. Fields that it does not have are empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ObjectHead {
     pub(crate) api_version: String,
@@ -72,42 +72,42 @@ pub(crate) struct ObjectHead {
     pub(crate) resource_version: String,
 }
 
-/// Why an answer cannot be split.
+/// Why a response cannot be split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SplitError {
-    /// It is no such document.
+    /// The response does not have the expected form.
     #[error("the answer is not what an API server sends: {0}")]
     Malformed(&'static str),
-    /// It says too much besides its objects.
+    /// The envelope is too large.
     #[error("the answer has more than {MAX_ENVELOPE_BYTES} bytes besides its objects")]
     EnvelopeTooLarge,
 }
 
-/// Whether a byte stands within a string.
+/// Whether the next byte is within a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextState {
     Outside,
     Inside,
-    /// After a backslash.
+    /// Within a string, after a backslash.
     Escaped,
 }
 
-/// An object that has not ended.
+/// An object whose end has not been read.
 #[derive(Debug)]
 struct OpenObject {
-    /// The depth around it.
+    /// The depth at which it begins.
     depth: usize,
-    /// `None` once it is too large.
+    /// `None` once the object is too large.
     text: Option<Vec<u8>>,
     bytes: usize,
     head: ObjectHead,
-    /// The last key of the object itself.
+    /// The last key at the top level of the object.
     key: HeadKey,
-    /// The last key within that.
+    /// The last key one level below.
     inner_key: HeadKey,
 }
 
-/// A key that a head is read from.
+/// A key whose value belongs to the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum HeadKey {
     ApiVersion,
@@ -122,7 +122,7 @@ enum HeadKey {
 // === impl Splitter ===
 
 impl Splitter {
-    /// For objects of at most so many bytes.
+    /// A splitter for objects of at most this many bytes.
     pub(crate) const fn new(envelope_of: Envelope, max_object_bytes: usize) -> Self {
         Self {
             envelope_of,
@@ -142,11 +142,12 @@ impl Splitter {
         self.depth > 0
     }
 
-    /// The next part; what it took of `bytes` is taken away. `None` where there must be more.
+    /// Returns the next part, and removes what was read from `bytes`. `None` if more bytes are
+    /// needed.
     ///
     /// # Errors
     ///
-    /// What comes is no such answer. No more can be read of it.
+    /// The response does not have the expected form. Nothing more can be read from it.
     pub(crate) fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Part>, SplitError> {
         while let Some((&byte, rest)) = bytes.split_first() {
             if self.text == TextState::Inside {
@@ -187,7 +188,7 @@ impl Splitter {
         Ok(None)
     }
 
-    /// Takes a byte that is in no string.
+    /// Reads a byte outside of strings.
     fn take_outside(&mut self, byte: u8) -> Result<Option<Part>, SplitError> {
         if byte.is_ascii_whitespace() {
             if self.open.is_some() {
@@ -218,7 +219,7 @@ impl Splitter {
         }
     }
 
-    /// Whether the next value is an item of a list.
+    /// Whether the next value is an item of the list.
     fn is_among_items(&self) -> bool {
         self.envelope_of == Envelope::List && self.depth == 2 && self.is_at_objects && self.open.is_none()
     }
@@ -258,7 +259,7 @@ impl Splitter {
         Ok(None)
     }
 
-    /// Keeps these bytes of the object that is open, or of the envelope.
+    /// Adds these bytes to the open object, or to the envelope.
     fn keep(&mut self, run: &[u8]) -> Result<(), SplitError> {
         if let Some(open) = &mut self.open {
             open.keep(run, self.max_object_bytes);
@@ -274,12 +275,12 @@ impl Splitter {
         Ok(())
     }
 
-    /// How deep the next value stands in the object that is open, or in the document.
+    /// The depth of the next value in the open object, or in the document.
     fn level(&self) -> usize {
         self.depth - self.open.as_ref().map_or(0, |open| open.depth)
     }
 
-    /// Whether a string here may be of a head, or name the member with the objects.
+    /// Whether a string here may belong to the head, or be the key of the field with the objects.
     fn is_word(&self) -> bool {
         match &self.open {
             None => self.depth == 1,
@@ -292,7 +293,7 @@ impl Splitter {
     }
 
     fn note_word(&mut self, run: &[u8]) {
-        // One byte more than may be is enough to know that it is too long.
+        // One byte more than the maximum shows that the string is too long.
         let room = (MAX_WORD_BYTES + 1).saturating_sub(self.word.len());
         if room > 0 && self.is_word() {
             self.word.extend_from_slice(run.get(..room).unwrap_or(run));
@@ -311,7 +312,7 @@ impl Splitter {
         }
     }
 
-    /// The last string was a key.
+    /// Handles the end of a key, which is the last string.
     fn key_ended(&mut self) {
         self.is_value = true;
         if !self.is_word() {
@@ -406,7 +407,7 @@ impl HeadKey {
     }
 }
 
-/// What a string says, without the quotes around it; nothing where it is none, or too long.
+/// The value of a string without its quotes; empty if it is invalid or too long.
 fn unescaped(word: &[u8]) -> String {
     if word.len() > MAX_WORD_BYTES {
         return String::new();

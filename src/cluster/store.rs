@@ -1,5 +1,4 @@
-//! The store of one cluster: the objects known so far, and their last valid
-//! versions.
+//! The store of one cluster: its objects, each with the last valid version.
 //!
 //! ```text
 //!             .--(valid)---> the version in force
@@ -7,11 +6,11 @@
 //!             '--(faulty)-------> the same
 //! ```
 //!
-//! A grant or an exception is withheld as long as it is not known that the API server
-//! keeps every field that may limit it (`held`).
+//! A grant or an exception is withheld until it is known that the API server stores every field
+//! that may limit it (`held`).
 //!
-//! No object of a cluster takes effect before every kind has been listed once, or a saved
-//! set has been read: grants must not take effect while denials are still on their way.
+//! No object of a cluster takes effect before every kind has been listed once, or a saved set has
+//! been read, because grants must not take effect while denials are still missing.
 
 mod absence;
 mod held;
@@ -40,14 +39,14 @@ pub(crate) use in_force::DesiredCondition;
 pub(crate) use listing::{ListEvidence, ListOutcome, Listing};
 pub(crate) use views::Store;
 
-/// What a kind takes besides its objects: some of its tables are as large for one object as for
+/// The memory of a kind besides its objects: some of its tables are as large for one object as for
 /// thousands.
 const KIND_BYTES: usize = 3 << 10;
 
 // === impl Store ===
 
 impl Store {
-    /// A store that shares nothing with another: see [`sharing`](Self::sharing).
+    /// A store that shares nothing with others: see [`sharing`](Self::sharing).
     #[cfg(test)]
     pub(crate) fn new(cluster: &str, saved: Option<RestoredSet>, cel_version: Version) -> Self {
         let memory = super::memory::WatchedMemory::default().cluster();
@@ -58,9 +57,8 @@ impl Store {
         store
     }
 
-    /// A store that knows nothing yet. It compiles expressions for
-    /// `cel_version`, and takes the `memory` of its cluster. What its objects say is kept among
-    /// `contents`, once for all stores.
+    /// A store without objects. It compiles expressions for `cel_version`, and charges objects to
+    /// the `memory` of its cluster. Their contents are kept in `contents`, once for all stores.
     pub(crate) fn sharing(
         contents: &Arc<SharedContents>,
         memory: ClusterMemory,
@@ -89,7 +87,7 @@ impl Store {
         }
     }
 
-    /// Nobody else gets at what is held until the result is dropped.
+    /// Blocks all access to the store until the result is dropped.
     #[cfg(test)]
     pub(crate) fn delay_requests(&self) -> impl Sized {
         self.known()
@@ -99,15 +97,15 @@ impl Store {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, to change what may hold.
+    /// Locks the store for a change of the objects in force.
     fn changing(&self) -> MutexGuard<'_, StoredKinds> {
         let mut known = self.known();
         known.version += 1;
         known
     }
 
-    /// From now on exactly `kinds` are watched. What is held of others is dropped.
-    /// Whether anything that holds changed.
+    /// From now on exactly `kinds` are watched; the objects of other kinds are dropped. Returns
+    /// whether objects in force changed.
     pub(crate) fn keep(&self, kinds: &BTreeSet<WatchedKind>) -> bool {
         let mut known = self.changing();
         let before = known.kinds.len();
@@ -124,20 +122,20 @@ impl Store {
         dropped
     }
 
-    /// The watches begin again: what is held holds on until they have listed it.
+    /// The watches start again: the objects stay in force until they have been listed.
     pub(crate) fn await_all(&self) {
         for objects in self.known().kinds.values_mut() {
             objects.progress = SyncProgress::NotListed;
         }
     }
 
-    /// The public keys of the API server's tokens, as they are known.
+    /// The public keys of the API server's tokens, if they are known.
     pub(crate) fn token_keys(&self) -> Option<Arc<[u8]>> {
         self.known().token_keys.clone()
     }
 
-    /// These are the public keys of the API server's tokens; `None`: none is known. Whether they are others
-    /// than before.
+    /// Sets the public keys of the API server's tokens, or `None` if they are unknown. Returns
+    /// whether they changed.
     pub(crate) fn set_token_keys(&self, keys: Option<Arc<[u8]>>) -> bool {
         if self.known().token_keys == keys {
             return false;
@@ -146,7 +144,7 @@ impl Store {
         true
     }
 
-    /// The API server does not let this kind be listed. Whether what holds changed.
+    /// Notes that the gateway may not list this kind. Returns whether objects in force changed.
     pub(crate) fn refused(&self, kind: &WatchedKind) -> bool {
         let mut known = self.changing();
         if let Some(objects) = known.kinds.get_mut(kind) {
@@ -156,16 +154,16 @@ impl Store {
         known.is_live_from_now(&self.cluster)
     }
 
-    /// Takes objects as they were saved: they hold, whatever is known of the API server's schema.
-    /// Nothing is known of the cluster until all are taken. Blocks for as long as their
-    /// expressions take to compile; the API server's objects come afterwards.
+    /// Adds saved objects, which are in force whatever is known about the API server's schema.
+    /// Nothing is known about the cluster until all are added. Blocks while their expressions are
+    /// compiled. The API server's objects must come afterwards.
     pub(crate) fn restore(&self, saved: RestoredSet) {
         let cel_version = self.known().cel_version;
         for (kind, name, received) in saved.objects {
             let read = received.and_then(|received| self.read(&kind, received, 0));
             let mut known = self.changing();
             let objects = known.kinds.entry(kind.clone()).or_default();
-            // What is saved is complete.
+            // A saved kind is complete.
             objects.known = true;
             match read {
                 Ok(read) => objects.objects.entry(name).restore(&self.cluster, read),
@@ -189,8 +187,8 @@ impl Store {
         known.lacks_changes = saved.lacks_changes;
     }
 
-    /// Takes an object that is new or changed. Whether what holds changed. Blocks for as long as
-    /// its expressions take to compile.
+    /// Applies an object that is new or changed. Returns whether objects in force changed. Blocks
+    /// while its expressions are compiled.
     pub(crate) fn apply(
         &self,
         kind: &WatchedKind,
@@ -235,18 +233,18 @@ impl Store {
         let objects = known.kinds.entry(kind.clone()).or_default();
         let changed = was_defined | objects.objects.leave_out(&name);
         objects.left_out.note(name, reason);
-        // What is not known of these decides too.
+        // Unknown objects of these kinds also affect decisions.
         changed | kind.counts_when_unknown()
     }
 
-    /// How much memory the object of this name takes.
+    /// The memory of the object with this name.
     fn bytes_of(&self, kind: &WatchedKind, name: &Name) -> usize {
         let known = self.known();
         let held = known.kinds.get(kind).and_then(|kind| kind.objects.get(name));
         held.map_or(0, HeldObject::bytes)
     }
 
-    /// Reads an object in place of one that takes `before` bytes, unless there is no room for it.
+    /// Decodes an object in place of one that takes `before` bytes, unless there is no room for it.
     fn read(
         &self,
         kind: &WatchedKind,
@@ -292,15 +290,15 @@ impl Store {
             .read(received, &self.cluster, version, (room, charge))
     }
 
-    /// Whether this very version was read before, and is the last that was: then it is marked as
-    /// listed. What the API server notes besides it is taken.
+    /// If `received` is the last version that was read, marks the object as listed, updates its
+    /// server metadata, and returns `true`.
     fn mark_known(&self, kind: &WatchedKind, received: &ReceivedObject, mark: Option<u32>) -> bool {
         let mut known = self.known();
         let held = known
             .kinds
             .get_mut(kind)
             .and_then(|kind| kind.objects.peek_mut(&received.name));
-        // A token for a webhook configuration counts no more once that is created again.
+        // Tokens of a webhook configuration become invalid when it is created again.
         let is_same = |held: &&mut HeldObject| {
             held.is_of(received)
                 && held.noted().since == received.noted.since
@@ -338,7 +336,7 @@ impl Store {
         })))
     }
 
-    /// Forgets an object that is gone. Whether what holds changed.
+    /// Deletes an object. Returns whether objects in force changed.
     pub(crate) fn delete(&self, kind: &WatchedKind, name: &Name) -> bool {
         let mut known = self.changing();
         let was_defined = kind.role == WatchPurpose::Definition && known.undefine(&self.cluster, name);
@@ -350,7 +348,7 @@ impl Store {
         was_defined | was_left_out | gone.is_some_and(|held| held.good.is_some())
     }
 
-    /// Whose objects were left out of this kind of which one would be taken now.
+    /// The shares with left-out objects of this kind for which there is room now.
     pub(crate) fn left_out_with_room(&self, kind: &WatchedKind) -> BTreeSet<RoomShare> {
         let (known, room) = (self.known(), self.memory.room(kind.room()));
         let left_out = known.kinds.get(kind).into_iter();
@@ -359,15 +357,15 @@ impl Store {
         fits.map(|(share, _)| share).collect()
     }
 
-    /// Whether nothing is known, neither what was saved nor what the API server has; or what was saved
-    /// lacks changes.
+    /// Whether nothing is known, neither from the cache file nor from the API server; or the cache
+    /// file lacks changes.
     pub(crate) fn is_unsynced(&self) -> bool {
         let known = self.known();
         known.origin == Origin::Nowhere || known.lacks_changes
     }
 
-    /// Whether every kind was listed, parameters included that may be: only then
-    /// is the set worth saving.
+    /// Whether every kind was listed, including parameters unless they may not be: only then is the
+    /// set worth saving.
     pub(crate) fn is_complete(&self) -> bool {
         self.known().is_complete()
     }
@@ -376,8 +374,8 @@ impl Store {
 // === impl StoredKinds ===
 
 impl StoredKinds {
-    /// Whether every kind was listed, but for parameters: a policy whose
-    /// parameters are not there fails by itself.
+    /// Whether every kind was listed except parameters: a policy whose parameters are missing fails
+    /// by itself.
     fn is_listed(&self) -> bool {
         let mut kinds = self.kinds.iter();
         kinds.all(|(kind, objects)| match (kind.role, objects.progress) {
@@ -398,7 +396,7 @@ impl StoredKinds {
         self.is_listed() && awaited.next().is_none()
     }
 
-    /// What is known of the schema of `kind`.
+    /// What is known about the schema of `kind`.
     pub(crate) fn schema(&self, kind: &WatchedKind) -> SchemaState {
         let definitions = self.kinds.get(&WatchedKind::definitions());
         match definitions.map(|objects| (objects.progress, objects.known)) {
@@ -408,7 +406,7 @@ impl StoredKinds {
         }
     }
 
-    /// Takes a definition. Whether what holds changed.
+    /// Applies a definition. Returns whether objects in force changed.
     pub(crate) fn define(&mut self, cluster: &Arc<str>, name: &Name, read: ReadDefinition) -> bool {
         let kind = WatchedKind::definitions();
         let was_left_out = self
@@ -434,21 +432,22 @@ impl StoredKinds {
         (is_own && self.take_withheld(cluster)) | is_new
     }
 
-    /// Forgets a definition that is gone. Whether what holds changed.
+    /// Deletes a definition. Returns whether objects in force changed.
     pub(crate) fn undefine(&mut self, cluster: &Arc<str>, name: &Name) -> bool {
         let gone = self.definitions.known.remove(name);
         let is_own = gone.as_ref().is_some_and(HeldDefinition::is_own);
         (is_own && self.take_withheld(cluster)) | gone.is_some()
     }
 
-    /// Definitions but for `names` are gone. Whether there were any.
+    /// Deletes all definitions except `names`. Returns whether there were any.
     pub(crate) fn keep_definitions(&mut self, names: &BTreeSet<Name>) -> bool {
         let before = self.definitions.known.len();
         self.definitions.known.retain(|name, _| names.contains(name));
         self.definitions.known.len() != before
     }
 
-    /// Takes of what was withheld all that may be taken. Whether what holds changed.
+    /// Puts withheld versions in force that no longer have to be withheld. Returns whether objects
+    /// in force changed.
     pub(crate) fn take_withheld(&mut self, cluster: &Arc<str>) -> bool {
         let own = self.kinds.keys().filter(|kind| kind.is_own());
         let schemas: Vec<(WatchedKind, SchemaState)> =
@@ -463,9 +462,10 @@ impl StoredKinds {
         changed
     }
 
-    /// Whether everything is known that was not before.
+    /// Marks the cluster as live, if every kind has been listed now. Returns whether it was not
+    /// live before.
     fn is_live_from_now(&mut self, cluster: &str) -> bool {
-        // What is absent after this needs evidence again.
+        // Objects that are missing after this need evidence again.
         self.accepts_absence &= !self.is_complete();
         let is_new = self.is_listed() && self.origin != Origin::Live;
         if is_new {
@@ -480,7 +480,7 @@ impl StoredKinds {
 // === impl KindObjects ===
 
 impl KindObjects {
-    /// Takes an object that was read. Whether what holds changed.
+    /// Adds an object that was read. Returns whether objects in force changed.
     fn insert_read(
         &mut self,
         cluster: &Arc<str>,
@@ -495,7 +495,7 @@ impl KindObjects {
         held.note(read.noted);
         let changed = match read.outcome {
             Ok(good) => held.take(cluster, kind, good, schema),
-            // The version before of a webhook configuration does not hold on.
+            // An earlier version of a webhook configuration does not stay in force.
             Err((refused, charge)) => {
                 held.reject_version(cluster, read.digest, refused, Some(charge))
                     | (kind.role == WatchPurpose::Registration)

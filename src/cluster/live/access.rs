@@ -1,4 +1,5 @@
-//! Requests to one API server, and what it serves (aggregated discovery, `apidiscovery.k8s.io`).
+//! Requests to one API server, and discovery of what it serves (aggregated discovery,
+//! `apidiscovery.k8s.io`).
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,30 +19,30 @@ use crate::cluster::requests::{ApiError, ApiRequest, ApiServer, ErrorResponse, i
 use crate::cluster::served::{ACCEPT, DiscoveredGroup, DiscoveredGroups};
 use crate::config::files;
 
-/// A connection may be silent for this long.
+/// How long a connection may be silent.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// The most bytes of an answer; a page of the largest objects that an API server stores has some
-/// 750 MiB, and such a page is an error.
+/// The maximum size of a response in bytes. A page of the largest objects that an API server stores
+/// would have some 750 MiB, and is an error.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 
-/// How often a request is made that an API server has no time for.
+/// The maximum number of attempts if the API server is overloaded.
 const ATTEMPTS: u32 = 5;
 
-/// Why a cluster cannot be asked.
+/// Why a request to a cluster failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// The kubeconfig, or the context in it.
+    /// The kubeconfig, or the context in it, cannot be used.
     #[error("cannot connect to the cluster: {0}")]
     Kubeconfig(String),
-    /// The user may not.
+    /// The user lacks a permission.
     #[error("{message}: allow this user to {verbs} `{resource}`")]
     Forbidden {
-        /// As the API server says it, with the user.
+        /// The message of the API server, which names the user.
         message: String,
-        /// What is needed.
+        /// The verbs that are needed.
         verbs: &'static str,
-        /// Of what, with its group.
+        /// The resource, with its group.
         resource: String,
     },
     /// No version of the kind is served.
@@ -49,20 +50,20 @@ pub enum LiveError {
     NotServed {
         /// The kind.
         kind: String,
-        /// The version.
+        /// `apiVersion`.
         api_version: String,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("{what}: {why}")]
     Failed {
-        /// What was tried.
+        /// What was attempted.
         what: String,
         /// Why it failed.
         why: String,
     },
 }
 
-/// A client, and the time it gives.
+/// A client of an API server.
 pub(crate) struct ApiAccess {
     server: ApiServer,
 }
@@ -79,18 +80,19 @@ pub(crate) struct ObjectPage {
 
 #[derive(Default, Deserialize)]
 pub(crate) struct PageMetadata {
-    /// Where the next page begins.
+    /// The continue token of the next page.
     #[serde(default, rename = "continue")]
     pub(crate) next: Option<String>,
 }
 
-/// What a request came to.
+/// Why a request failed.
 pub(crate) struct ApiFailure(ApiError);
 
 // === impl ApiAccess ===
 
 impl ApiAccess {
-    /// With the address of the API server, and the namespace of the context.
+    /// Creates a client. Also returns the address of the API server, and the namespace of the
+    /// context.
     pub(crate) async fn new(
         kubeconfig: Option<&Path>,
         context: Option<&str>,
@@ -118,8 +120,8 @@ impl ApiAccess {
             .await
     }
 
-    /// A page of at most `limit` objects. Where the place in the list has expired, it goes on
-    /// with the list as it is now.
+    /// A page of at most `limit` objects. If the continue token `from` has expired, continues with
+    /// the list as it is now.
     pub(crate) async fn page(&self, path: &str, limit: usize, from: &str) -> Result<ObjectPage, ApiFailure> {
         let mut from = from.to_owned();
         loop {
@@ -139,7 +141,7 @@ impl ApiAccess {
         }
     }
 
-    /// An object; `None`: there is none.
+    /// An object; `None` if it does not exist.
     pub(crate) async fn object(&self, path: &str) -> Result<Option<Value>, LiveError> {
         match self.get::<Value>(path, "application/json").await {
             Ok(object) => Ok(Some(object)),
@@ -148,7 +150,8 @@ impl ApiAccess {
         }
     }
 
-    /// The answer to an object that is a question, as those of `authentication.k8s.io` are.
+    /// Posts an object, and returns the response, for example for a review of
+    /// `authentication.k8s.io`.
     pub(crate) async fn review(&self, path: &str, review: &Value) -> Result<Value, ApiFailure> {
         let content = ("Content-Type", "application/json");
         let body = review.to_string().into_bytes();
@@ -210,14 +213,14 @@ impl ApiAccess {
     }
 }
 
-/// Where an API server is, and how it proves that.
+/// The address of an API server, and how it is authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerAddress {
-    /// Such as `https://10.0.0.1:6443/`.
+    /// For example `https://10.0.0.1:6443/`.
     pub url: String,
-    /// Whose certificates are trusted, as PEM; `None`: those of the system.
+    /// The trusted CA certificates, as PEM; `None` for those of the system.
     pub authorities: Option<String>,
-    /// The name in its certificate, where it is not that of the URL.
+    /// The server name in its certificate, if it is not the host of the URL.
     pub server_name: Option<String>,
     /// Whether its certificate is verified.
     pub is_verified: bool,
@@ -249,7 +252,7 @@ fn pem(der: &[u8]) -> String {
     text + "-----END CERTIFICATE-----\n"
 }
 
-/// As kubectl finds it.
+/// Finds the configuration like kubectl.
 async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Config, LiveError> {
     let options = KubeConfigOptions {
         context: context.map(str::to_owned),
@@ -280,12 +283,12 @@ async fn config(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Conf
     }
 }
 
-/// 429, 503 and 504 pass.
+/// Whether the response has one of the codes 429, 503 and 504, which are temporary.
 const fn is_busy(refusal: &ErrorResponse) -> bool {
     matches!(refusal.code, 429 | 503 | 504)
 }
 
-/// As a value in a query.
+/// Encodes the string for a query.
 fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes()
@@ -296,7 +299,7 @@ fn percent_encoded(text: &str) -> String {
         .collect()
 }
 
-/// Go writes an empty list as `null`.
+/// Go encodes an empty list as `null`.
 fn null_as_none<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
@@ -311,7 +314,7 @@ impl ApiFailure {
         }
     }
 
-    /// `what` cannot be done.
+    /// The error that `what` cannot be done.
     pub(crate) fn doing(self, what: &str) -> LiveError {
         LiveError::Failed {
             what: format!("cannot {what}"),
@@ -319,7 +322,7 @@ impl ApiFailure {
         }
     }
 
-    /// Whether somebody else wrote at the same time.
+    /// Whether the object was changed at the same time.
     pub(crate) fn is_conflict(&self) -> bool {
         self.0.is(409)
     }
@@ -348,12 +351,12 @@ impl ApiFailure {
     }
 }
 
-/// Where objects are listed.
+/// The namespaces from which objects are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListedPlace<'n> {
-    /// In the whole cluster.
+    /// The whole cluster.
     Everywhere,
-    /// In one namespace.
+    /// One namespace.
     Namespace(&'n str),
 }
 
@@ -368,20 +371,20 @@ pub struct ServedResource {
     pub kind: String,
     /// The resource, in the plural.
     pub resource: String,
-    /// Whether its objects live in namespaces.
+    /// Whether its objects are namespaced.
     pub is_namespaced: bool,
-    /// What may be done.
+    /// The supported verbs.
     pub verbs: Vec<String>,
 }
 
-/// What an API server says of its version (`version.Info`).
+/// The version of an API server (`version.Info`).
 #[derive(Deserialize)]
 struct ServerVersion {
-    /// Such as `37`; some distributions write `37+`.
+    /// For example `37`; some distributions write `37+`.
     minor: String,
 }
 
-/// The minor version of the API server; `None` where it says none, or not to this user.
+/// The minor version of the API server; `None` if it does not report one, or not to this user.
 pub(crate) async fn minor_version(access: &ApiAccess) -> Option<u32> {
     let version: ServerVersion = access.get("/version", "application/json").await.ok()?;
     let digits = version
@@ -390,7 +393,7 @@ pub(crate) async fn minor_version(access: &ApiAccess) -> Option<u32> {
     digits.parse().ok()
 }
 
-/// Everything that is served, the versions of a group in its order of preference.
+/// All served resources. The versions of a group are in its order of preference.
 pub(crate) async fn resources(access: &ApiAccess) -> Result<Vec<ServedResource>, LiveError> {
     let mut all = Vec::new();
     for path in ["/api", "/apis"] {
@@ -430,7 +433,7 @@ impl DiscoveredGroup {
 // === impl ServedResource ===
 
 impl ServedResource {
-    /// Such as `v1` or `apps/v1`.
+    /// For example `v1` or `apps/v1`.
     #[must_use]
     pub fn api_version(&self) -> String {
         match self.group.as_str() {
@@ -439,7 +442,7 @@ impl ServedResource {
         }
     }
 
-    /// Such as `pods` or `deployments.apps`.
+    /// For example `pods` or `deployments.apps`.
     #[must_use]
     pub fn name(&self) -> String {
         match self.group.as_str() {
@@ -448,7 +451,7 @@ impl ServedResource {
         }
     }
 
-    /// Whether all of these may be done.
+    /// Whether all of these verbs are supported.
     #[must_use]
     pub fn has_verbs(&self, verbs: &[&str]) -> bool {
         verbs.iter().all(|verb| self.verbs.iter().any(|own| own == verb))
@@ -458,7 +461,7 @@ impl ServedResource {
         self.kind == kind && self.api_version() == api_version && self.has_verbs(&["list"])
     }
 
-    /// Where its objects are; those without namespace are in the same place everywhere.
+    /// The path of its objects. For a cluster-scoped resource, `place` does not matter.
     pub(crate) fn path(&self, place: ListedPlace<'_>) -> String {
         let version = match self.group.as_str() {
             "" => format!("/api/{}", self.version),

@@ -1,10 +1,11 @@
-//! What is not there any more, and whether that is believed.
+//! Decides whether objects and kinds that are missing were deleted.
 //!
-//! An object that is deleted under the eyes of a watch is gone. What a list does not have, and a
-//! kind that is not served, may be gone too; or the answer is that of a load balancer, of an API
-//! server with another etcd, or of one that was restored from a backup. Then Denies would go, and
-//! revoked grants come back. So absence needs evidence, or an administrator who confirms it
-//! (`portcullis serve --accept-absence`). Until then what was known stays in force.
+//! If a watch reports that an object was deleted, this is believed. But if an object is missing in
+//! a list, or a kind is not served, it may have been deleted, or the response may come from a load
+//! balancer, from an API server with another etcd, or from one that was restored from a backup.
+//! Then Denies would be lost, and revoked grants come back. So absence needs evidence, or an
+//! administrator who confirms it (`portcullis serve --accept-absence`). Until then the known
+//! objects stay in force.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,38 +18,40 @@ use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
 use crate::cluster::weight::LeftOutObjects;
 use crate::state::{WatchedRegistration, WatchedRegistrations};
 
-/// When more objects than this, and more than half of their kind, are gone from one list to the
-/// next, the removal needs further evidence.
+/// If more objects than this, and more than half of their kind, are missing in a list, further
+/// evidence is needed.
 const MASS_REMOVAL_OBJECTS: usize = 100;
 
-/// The evidence that a kind is not served any more.
+/// The evidence that a kind is no longer served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AbsenceEvidence {
     /// The API server lists its groups, and has neither the kind nor a definition of it.
     Proven,
-    /// It lists its groups without the kind, and may not be asked for definitions.
+    /// The API server lists its groups without the kind, and the gateway may not list definitions.
     Undefined,
-    /// Something speaks against it.
+    /// There is evidence that the kind exists.
     Contradicted(String),
 }
 
 // === impl Store ===
 
 impl Store {
-    /// From now on an administrator says that what is absent is gone, until every kind is listed.
+    /// From now on, until every kind is listed, missing objects count as deleted, because an
+    /// administrator has confirmed this.
     pub(crate) fn accept_absence(&self) {
         self.known().accepts_absence = true;
     }
 
-    /// The API server does not serve `kind`, by this `evidence`. Its objects are gone, or
-    /// there is a doubt. Whether what holds changed.
+    /// Handles the response that `kind` is not served, with this `evidence`. Its objects are
+    /// removed, or there is a doubt. Returns whether objects in force changed.
     pub(crate) fn not_served(&self, kind: &WatchedKind, evidence: &AbsenceEvidence) -> Result<bool, Doubt> {
         let mut known = self.changing();
         let doubt = known.doubt_about_kind(kind, evidence);
         let objects = known.kinds.entry(kind.clone()).or_default();
         objects.doubt.clone_from(&doubt);
         let is_parameter = kind.role == WatchPurpose::Parameter;
-        // Without the kind a policy cannot have its parameter, whatever it says of one that is absent.
+        // Without the kind, a policy cannot find its parameter, so its parameterNotFoundAction does
+        // not apply.
         let was_known = is_parameter && std::mem::take(&mut objects.known);
         if let Some(doubt) = doubt {
             known.version += 1;
@@ -66,7 +69,7 @@ impl Store {
         Ok(changed)
     }
 
-    /// Whether it is known already that there is nothing of `kind`, so that nothing can be lost.
+    /// Whether it is known already that there are no objects of `kind`, so that none can be lost.
     pub(crate) fn is_absent(&self, kind: &WatchedKind) -> bool {
         let known = self.known();
         let is_settled = known.kinds.get(kind).is_some_and(|objects| {
@@ -77,14 +80,14 @@ impl Store {
         is_settled && !kind.is_always_served() && known.count(kind, |_, _| true) == 0
     }
 
-    /// The newest version of `kind` that was seen.
+    /// The newest resource version of `kind` that was seen.
     pub(crate) fn newest(&self, kind: &WatchedKind) -> Option<u64> {
         self.known().kinds.get(kind).and_then(|objects| objects.newest)
     }
 
-    /// Whether what a watch says of `kind` with this version is not older than what is known. Then it is
-    /// the newest. An API server that numbers its versions does not stop doing so: without a number it is
-    /// not known how old it is.
+    /// Whether a resource version from a watch of `kind` is not older than what is known. If so, it
+    /// is kept as the newest. If earlier versions were numbers and this one is not, its age is
+    /// unknown.
     pub(crate) fn is_newer(&self, kind: &WatchedKind, version: Option<u64>) -> bool {
         let mut known = self.known();
         let objects = known.kinds.entry(kind.clone()).or_default();
@@ -95,7 +98,7 @@ impl Store {
         true
     }
 
-    /// Whether something of `kind` is in force.
+    /// Whether an object of `kind` is in force.
     pub(crate) fn has_any(&self, kind: &WatchedKind) -> bool {
         self.known().count(kind, |_, _| true) > 0
     }
@@ -104,7 +107,7 @@ impl Store {
 // === impl StoredKinds ===
 
 impl StoredKinds {
-    /// How many objects of `kind` are in force that `is_meant` means, by their names and marks.
+    /// The number of objects of `kind` in force for whose names and marks `is_meant` holds.
     fn count(&self, kind: &WatchedKind, is_meant: impl Fn(&Name, u32) -> bool) -> usize {
         if kind.role == WatchPurpose::Definition {
             return self.definitions.names().filter(|name| is_meant(name, 0)).count();
@@ -124,7 +127,7 @@ impl StoredKinds {
         last.is_none_or(|last| last.selects(good))
     }
 
-    /// Why the end of a list is not believed where it lacks objects.
+    /// Why objects that are missing in a list are not believed to be deleted, if so.
     pub(crate) fn doubt_about(
         &self,
         kind: &WatchedKind,
@@ -186,7 +189,7 @@ impl StoredKinds {
 // === impl WatchedKind ===
 
 impl WatchedKind {
-    /// Whether every API server serves it, in each version of Kubernetes.
+    /// Whether every API server serves this kind, in all versions of Kubernetes.
     fn is_always_served(&self) -> bool {
         let is_watched = matches!(
             self.role,
@@ -195,28 +198,29 @@ impl WatchedKind {
         is_watched && self.is_of_kubernetes()
     }
 
-    /// Whether its group is one of Kubernetes' own, and not of custom resources.
+    /// Whether its group belongs to Kubernetes, instead of custom resources.
     fn is_of_kubernetes(&self) -> bool {
         !self.group.contains('.') || self.group.ends_with(".k8s.io")
     }
 }
 
-// Whether what holds is what the API server has.
+// Whether the objects in force are up to date.
 
-/// What is not up to date for less time is not reported: watches end and begin again.
+/// Kinds that have been out of date for less time are not reported, since watches end and start
+/// again.
 const OUTDATED_AFTER: Duration = Duration::from_secs(60);
 
 // === impl Store ===
 
 impl Store {
-    /// `kind` was listed, and is watched from there on.
+    /// Notes that `kind` was listed, and is watched from there on.
     pub(crate) fn is_followed(&self, kind: &WatchedKind) {
         if let Some(objects) = self.known().kinds.get_mut(kind) {
             objects.outdated = None;
         }
     }
 
-    /// `kind` is not watched since `now`, or before.
+    /// Notes that `kind` is not watched at `now`, or since before.
     pub(crate) fn is_not_followed(&self, kind: &WatchedKind, why: &str, now: Instant) {
         if let Some(objects) = self.known().kinds.get_mut(kind) {
             let since = objects.outdated.as_ref().map_or(now, |outdated| outdated.since);
@@ -228,7 +232,7 @@ impl Store {
 
 #[cfg(test)]
 impl Store {
-    /// What is reported as not up to date at `now`.
+    /// The kinds that are reported as out of date at `now`.
     pub(crate) fn outdated_at(&self, now: Instant) -> Vec<String> {
         self.known().outdated(now)
     }
@@ -237,7 +241,7 @@ impl Store {
 // === impl StoredKinds ===
 
 impl StoredKinds {
-    /// The kinds that were not up to date for a while at `now`, each with what there is to say.
+    /// The kinds that have been out of date for a while at `now`, each with the reason.
     pub(crate) fn outdated(&self, now: Instant) -> Vec<String> {
         let kinds = self.kinds.iter();
         let outdated = kinds.filter_map(|(kind, objects)| {
@@ -250,14 +254,15 @@ impl StoredKinds {
     }
 }
 
-// The webhook configurations that an API server runs, where they say what `/validate` sees. Of everything
-// else the last good version holds while nothing newer is known. Here that would let requests pass which
-// nobody reviews any more: what is not certain now is not known.
+// The webhook configurations of an API server, if they are watched to know what `/validate` sees.
+// Other objects stay in force while nothing newer is known. Here this might let requests pass that
+// nothing reviews any more, so what is not certain now counts as unknown.
 
 // === impl Store ===
 
 impl Store {
-    /// Whether it is otherwise at `now` than when they were asked for last whether they are known.
+    /// Whether the state of the webhook configurations at `now` differs from the one that was last
+    /// returned.
     pub(crate) fn registrations_changed(&self, now: Instant) -> bool {
         let mut known = self.known();
         let before = known.last.as_ref().map(|last| last.watched.registrations.clone());
@@ -270,8 +275,8 @@ impl Store {
 // === impl StoredKinds ===
 
 impl StoredKinds {
-    /// What is known of them at `now`; `None` where they are not watched. As long as it is the same, it is
-    /// that of the last that asked.
+    /// The state of the webhook configurations at `now`; `None` if they are not watched. If it is
+    /// the same as the last one, it is shared.
     pub(crate) fn registrations(&self, now: Instant) -> Option<Arc<WatchedRegistrations>> {
         let mut all = Vec::new();
         let mut unproven = None;
@@ -301,7 +306,8 @@ impl StoredKinds {
 // === impl KindObjects ===
 
 impl KindObjects {
-    /// Why it is not known at `now` which configurations of `kind` the API server runs.
+    /// Why the current webhook configurations of `kind` are unknown at `now`; `None` if they are
+    /// known.
     fn why_unproven(&self, kind: &WatchedKind, now: Instant) -> Option<String> {
         let stale = self.outdated.as_ref();
         let stale = stale.filter(|stale| now.saturating_duration_since(stale.since) >= OUTDATED_AFTER);
@@ -322,7 +328,7 @@ impl KindObjects {
         }
     }
 
-    /// Those whose last version can be read.
+    /// The configurations whose last version is valid.
     fn registrations(&self) -> impl Iterator<Item = WatchedRegistration> {
         let all = self.objects.by_name();
         all.filter_map(|(name, held)| {

@@ -1,10 +1,10 @@
-//! What is held of each object: the version in force, and the last one received.
+//! The versions of each object that are kept: the one in force, and the one received last.
 //!
-//! Where the API server's schema lacks a field, the API server may have dropped it from
-//! what a user wrote, and with it a restriction. That cannot be seen in what is left. So
-//! while a definition lacks a field, or is not known, no AuthorizationPolicy that
-//! allows and no AdmissionException is taken that was not in force before, and no other
-//! version of a Limit: its rules may cover more without that field.
+//! If the API server's schema lacks a field, the API server may have dropped it from an object, and
+//! with it a restriction. The stored object does not show this. So while a definition lacks a
+//! field, or is not known, AuthorizationPolicies that allow and AdmissionExceptions are withheld
+//! unless they were in force before, and so are new versions of a Limit, whose rules may cover more
+//! without that field.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -21,33 +21,33 @@ use crate::state::{WatchedPart, WatchedText};
 use crate::telemetry::logging;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 
-/// What is held of one object.
+/// The versions of one object.
 #[derive(Default)]
 pub(crate) struct HeldObject {
     pub(crate) good: Option<ValidObject>,
     pub(crate) newest: LatestVersion,
-    /// None where nothing is.
+    /// `None` if there is no metadata.
     pub(crate) noted: Option<Box<ServerMetadata>>,
-    /// The last list that had it.
+    /// The mark of the last list that contained it.
     pub(crate) listed: u32,
 }
 
 /// The state of the last version received.
 #[derive(Default)]
 pub(crate) enum LatestVersion {
-    /// It holds.
+    /// It is in force.
     #[default]
     Good,
     Faulty(Box<ObjectFault>),
     Withheld(Box<WithheldVersion>),
 }
 
-/// Why the last version received does not hold.
+/// Why the last version received is not in force.
 pub(crate) struct ObjectFault {
-    /// Of that version.
+    /// The digest of that version.
     pub(crate) digest: [u8; 32],
     pub(crate) refused: FaultyObject,
-    /// `None` where it is the version that holds.
+    /// `None` if it is the version in force.
     pub(crate) charge: Option<Charge>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct WithheldVersion {
 // === impl HeldObject ===
 
 impl HeldObject {
-    /// Takes a version as it was saved.
+    /// Adds a saved version.
     pub(crate) fn restore(&mut self, cluster: &str, read: ReadObject) {
         match read.outcome {
             Ok(good) => self.good = Some(good),
@@ -80,7 +80,7 @@ impl HeldObject {
         }
     }
 
-    /// How much memory it takes.
+    /// The memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
         let good = self.good.as_ref().map(|good| &good.charge);
         let newest = match &self.newest {
@@ -91,7 +91,7 @@ impl HeldObject {
         good.into_iter().chain(newest).map(Charge::bytes).sum()
     }
 
-    /// Whether the last version received does not hold.
+    /// Whether the last version received is faulty, or withheld for a known reason.
     pub(crate) fn has_faults(&self) -> bool {
         match &self.newest {
             LatestVersion::Good => false,
@@ -100,7 +100,7 @@ impl HeldObject {
         }
     }
 
-    /// Whether the last version received is this one.
+    /// Whether `received` is the last version received.
     pub(crate) fn is_of(&self, received: &ReceivedObject) -> bool {
         match (&self.newest, &self.good) {
             (LatestVersion::Faulty(fault), _) => fault.digest == received.digest,
@@ -114,14 +114,14 @@ impl HeldObject {
         self.noted = (noted != ServerMetadata::NOTHING).then(|| Box::new(noted));
     }
 
-    /// What the API server notes besides it.
+    /// The metadata that the API server maintains.
     pub(crate) fn noted(&self) -> &ServerMetadata {
         static NOTHING: ServerMetadata = ServerMetadata::NOTHING;
         self.noted.as_deref().unwrap_or(&NOTHING)
     }
 
-    /// Keeps the version before, and why; not that of an AccessRequest, whose newest version may end what it
-    /// grants. Whether what holds changed.
+    /// Keeps the previous version, and notes the faults; but ends an AccessRequest, because its
+    /// newest version may end what it grants. Returns whether objects in force changed.
     pub(crate) fn reject_version(
         &mut self,
         cluster: &str,
@@ -144,7 +144,7 @@ impl HeldObject {
 // === impl LatestVersion ===
 
 impl LatestVersion {
-    /// Why it does not hold, if it does not.
+    /// Why it is not in force, if so.
     pub(crate) fn faults(&self, cluster: &Arc<str>, kind: &WatchedKind, name: &Name) -> Option<Faults> {
         match self {
             Self::Good => None,
@@ -155,7 +155,7 @@ impl LatestVersion {
 }
 
 impl HeldObject {
-    /// Takes a valid version, or withholds it. Whether what holds changed.
+    /// Puts a valid version in force, or withholds it. Returns whether objects in force changed.
     pub(crate) fn take(
         &mut self,
         cluster: &Arc<str>,
@@ -186,7 +186,8 @@ impl HeldObject {
         false
     }
 
-    /// The API server's schema of this kind is known again. Whether what holds changed.
+    /// Checks a withheld version again, because the API server's schema of this kind may have
+    /// changed. Returns whether objects in force changed.
     pub(crate) fn recheck_schema(
         &mut self,
         cluster: &Arc<str>,
@@ -221,8 +222,8 @@ impl WithheldVersion {
         &self.good.charge
     }
 
-    /// Whether it is this very version. One that may lack fields is another as soon as
-    /// it is written again, whatever it says.
+    /// Whether this is the version `received`. A version that may lack fields differs from any
+    /// later write, even with the same content.
     pub(crate) fn is_of(&self, received: &ReceivedObject) -> bool {
         self.good.content.digest == received.digest
             && (!self.may_lack_fields || self.noted.is_as_written(&received.noted))
@@ -246,7 +247,7 @@ impl WithheldVersion {
         Some(faults)
     }
 
-    /// Why it is withheld, for those who wrote it; `None` while that is not known.
+    /// Why it is withheld, for its author; `None` while that is not known.
     pub(crate) fn why(&self) -> Option<String> {
         self.schema.why().or_else(|| {
             let is_over = matches!(self.schema, SchemaState::Recent | SchemaState::Current);
@@ -259,35 +260,35 @@ impl WithheldVersion {
     }
 }
 
-/// How many parts a kind has: of 100,000 objects, one has some 1,600.
+/// The number of parts of a kind: of 100,000 objects, each has some 1,600.
 const PARTS: u64 = 64;
 
-/// What is held of each object, by name.
+/// The versions of all objects, by name.
 #[derive(Default)]
 pub(crate) struct HeldObjects {
-    /// None until there is an object, so that a kind without any costs nothing.
+    /// Empty until there is an object, so that a kind without objects costs nothing.
     parts: Vec<HeldPart>,
     unsaved: UnsavedNames,
 }
 
-/// Of which objects another version may hold than is saved.
+/// The objects whose version in force may differ from the saved one.
 #[derive(Default)]
 pub(crate) enum UnsavedNames {
-    /// Of so many that it does not matter which.
+    /// So many that they are not tracked.
     #[default]
     Any,
-    /// Of these.
+    /// These objects.
     Some(BTreeSet<Name>),
 }
 
 /// Up to this many changes are saved one by one; with more, all objects are saved.
 const MAX_CHANGED_OBJECTS: usize = 1_000;
 
-/// The objects whose names have one hash.
+/// The objects whose names have the same hash.
 #[derive(Default)]
 struct HeldPart {
     objects: BTreeMap<Name, Box<HeldObject>>,
-    /// What was given of it last, if nothing changed since.
+    /// The part that was returned last, if nothing has changed since.
     given: Option<Arc<WatchedPart>>,
 }
 
@@ -298,7 +299,7 @@ impl HeldObjects {
         Some(self.parts.get(place(name))?.objects.get(name)?)
     }
 
-    /// To be changed; a new one if there is none of this name.
+    /// The object with this name for a change; a new one if there is none.
     pub(crate) fn entry(&mut self, name: Name) -> &mut HeldObject {
         if self.parts.is_empty() {
             self.parts
@@ -313,7 +314,7 @@ impl HeldObjects {
         part.changing().entry(name).or_default()
     }
 
-    /// To be changed, where there is one of this name.
+    /// The object with this name for a change, if there is one.
     pub(crate) fn get_mut(&mut self, name: &Name) -> Option<&mut HeldObject> {
         let held = self.parts.get_mut(place(name))?.changing().get_mut(name)?;
         self.unsaved.note(name);
@@ -326,18 +327,19 @@ impl HeldObjects {
         Some(gone)
     }
 
-    /// Of which objects another version may hold than when this was asked for last.
+    /// Takes the objects whose version in force may have changed since the last call.
     pub(crate) fn take_unsaved(&mut self) -> UnsavedNames {
         std::mem::replace(&mut self.unsaved, UnsavedNames::Some(BTreeSet::new()))
     }
 
-    /// To be changed where that changes nothing of what holds.
+    /// The object with this name, for changes that do not affect the version in force.
     pub(crate) fn peek_mut(&mut self, name: &Name) -> Option<&mut HeldObject> {
         let part = self.parts.get_mut(place(name))?;
         Some(part.objects.get_mut(name)?)
     }
 
-    /// Keeps those whose names and marks `is_kept` takes. Whether any went.
+    /// Keeps the objects for whose names and marks `is_kept` holds. Returns whether any was
+    /// removed.
     pub(crate) fn retain(&mut self, is_kept: impl Fn(&Name, u32) -> bool) -> bool {
         let mut changed = false;
         for part in &mut self.parts {
@@ -356,8 +358,8 @@ impl HeldObjects {
         changed
     }
 
-    /// The last version of the object of this name is not taken: what let requests pass goes, and
-    /// what restricts holds on. Whether what holds changed.
+    /// Handles an object whose last version is left out: if it restricts, the previous version
+    /// stays in force, otherwise it is removed. Returns whether objects in force changed.
     pub(crate) fn leave_out(&mut self, name: &Name) -> bool {
         let restricts = |held: &HeldObject| {
             let good = held.good.as_ref();
@@ -369,14 +371,14 @@ impl HeldObjects {
         self.remove(name).is_some_and(|gone| gone.good.is_some())
     }
 
-    /// In the order of their names.
+    /// The objects in the order of their names.
     pub(crate) fn by_name(&self) -> impl Iterator<Item = (&Name, &HeldObject)> {
         let mut all: Vec<_> = self.iter().collect();
         all.sort_unstable_by_key(|(name, _)| *name);
         all.into_iter()
     }
 
-    /// In an order of its own.
+    /// The objects in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Name, &HeldObject)> {
         let objects = self.parts.iter().flat_map(|part| &part.objects);
         objects.map(|(name, held)| (name, &**held))
@@ -386,20 +388,20 @@ impl HeldObjects {
         self.iter().map(|(_, held)| held)
     }
 
-    /// To be changed.
+    /// The objects for a change.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&Name, &mut HeldObject)> {
         self.unsaved = UnsavedNames::Any;
         let objects = self.parts.iter_mut().flat_map(HeldPart::changing);
         objects.map(|(name, held)| (name, &mut **held))
     }
 
-    /// What was given may be asked for otherwise from now on.
+    /// Discards the parts returned last, because other objects may be wanted from now on.
     pub(crate) fn forget_given(&mut self) {
         self.parts.iter_mut().for_each(|part| part.given = None);
     }
 
-    /// What holds of it and `is_wanted`, part by part; parts in which nothing changed are the
-    /// very ones that were given last.
+    /// The versions in force for which `is_wanted` holds, in parts. Unchanged parts are shared with
+    /// the last call.
     pub(crate) fn give(
         &mut self,
         is_wanted: impl Fn(&ValidObject) -> bool,

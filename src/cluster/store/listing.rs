@@ -1,8 +1,8 @@
-//! A list of one kind while it is read, and what is believed of it at its end.
+//! A list of one kind while it is read, and how far it is believed at its end.
 //!
-//! Nothing of a list holds before its end: a grant on its first page must not take effect while a
-//! denial on its last one is still to come. What it has in common with what is held already is
-//! only marked, so a list takes memory for what changed alone.
+//! No object of a list is in force before its end, because a grant on the first page must not take
+//! effect while a denial on the last page is still missing. Objects that are already held are only
+//! marked, so a list takes memory only for changed objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,43 +14,45 @@ use crate::cluster::object::ReceivedObject;
 use crate::cluster::weight::{LeftOutObjects, LeftOutReason, log_new_left_out};
 use portcullis_cel::Version;
 
-/// A list that is not at its end.
+/// A list that is being read.
 #[derive(Default)]
 pub(crate) struct Listing {
-    /// What is held has this mark where it is listed.
+    /// Held objects that are listed get this mark.
     mark: u32,
     changed: BTreeMap<Name, ReadObject>,
     left_out: LeftOutObjects,
     definitions: BTreeMap<Name, ReadDefinition>,
-    /// What its expressions are compiled for.
+    /// The version for which expressions are compiled.
     cel_version: Version,
-    /// How many objects it has so far, those that were left out too.
+    /// The number of objects so far, including those that were left out.
     pub(crate) objects: usize,
 }
 
-/// What is known of a list besides its objects.
+/// What is known about a list besides its objects.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ListEvidence {
-    /// Of which version it is, where versions can be compared.
+    /// Its resource version, if it is a number.
     pub(crate) version: Option<u64>,
-    /// Why the server that answered is no API server, where the list is empty and objects are known.
+    /// Why the server that responded is not an API server, if the list is empty although objects
+    /// are known.
     pub(crate) no_server: Option<String>,
 }
 
-/// What was done with a list.
+/// The result of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ListOutcome {
-    /// What it says holds, and where there is a doubt what it lacks does too; whether that changed
-    /// anything.
+    /// The listed objects are in force. If there is a doubt, so are the missing ones. `changed`
+    /// tells whether objects in force changed.
     Taken { changed: bool, doubt: Option<Doubt> },
-    /// What was known before holds, and nothing of it: it is older, or of no API server.
+    /// The list is ignored, because it is older than what is known, or not from an API server. The
+    /// known objects stay in force.
     NotBelieved(Doubt),
 }
 
 // === impl Listing ===
 
 impl Listing {
-    /// Whether it has the object of this name, which has this mark where it is held.
+    /// Whether the list contains the object of this name, which has this mark if it is held.
     pub(crate) fn has(&self, name: &Name, mark: u32) -> bool {
         mark == self.mark
             || self.changed.contains_key(name)
@@ -60,7 +62,7 @@ impl Listing {
 }
 
 impl Listing {
-    /// Whether this very version was listed already.
+    /// Whether this version was already listed.
     fn is_unchanged_since(&self, received: &ReceivedObject) -> bool {
         let listed = self.changed.get(&received.name);
         listed.is_some_and(|listed| listed.digest == received.digest)
@@ -69,7 +71,7 @@ impl Listing {
 
 #[cfg(test)]
 impl Listing {
-    /// Whether all of it is held as it is listed.
+    /// Whether all listed objects are held with the same version.
     pub(crate) fn is_unchanged(&self) -> bool {
         self.changed.is_empty()
     }
@@ -78,7 +80,7 @@ impl Listing {
 // === impl Store ===
 
 impl Store {
-    /// A list of `kind` begins.
+    /// Starts a list of `kind`.
     pub(crate) fn begin_list(&self, kind: &WatchedKind) -> Listing {
         let mut known = self.known();
         let cel_version = known.cel_version;
@@ -91,7 +93,7 @@ impl Store {
         }
     }
 
-    /// Takes one object of a list. Blocks for as long as its expressions take to compile.
+    /// Adds an object of a list. Blocks while its expressions are compiled.
     pub(crate) fn list(
         &self,
         kind: &WatchedKind,
@@ -127,7 +129,7 @@ impl Store {
         }
     }
 
-    /// A list of `kind` is at its end: what it does not have is gone, where that is believed.
+    /// Ends a list of `kind`: missing objects are removed, if that is believed.
     pub(crate) fn end_list(
         &self,
         kind: &WatchedKind,
@@ -173,7 +175,8 @@ impl Store {
         ListOutcome::Taken { changed, doubt }
     }
 
-    /// Takes what is listed; what is not is gone where that `is_whole`. Whether what holds changed.
+    /// Puts the listed objects in force, and removes the missing ones if `is_whole`. Returns
+    /// whether objects in force changed.
     fn take_list(
         &self,
         known: &mut StoredKinds,
@@ -215,7 +218,7 @@ impl Store {
 // === impl StoredKinds ===
 
 impl StoredKinds {
-    /// Nothing of a list of `kind` holds, not even its version.
+    /// Ignores a list of `kind`, including its version.
     fn do_not_believe(&mut self, kind: &WatchedKind, doubt: Doubt) -> ListOutcome {
         let objects = self.kinds.entry(kind.clone()).or_default();
         objects.doubt = Some(doubt.clone());
@@ -223,7 +226,7 @@ impl StoredKinds {
         ListOutcome::NotBelieved(doubt)
     }
 
-    /// The same of definitions.
+    /// Does this for definitions.
     fn take_definitions(
         &mut self,
         cluster: &std::sync::Arc<str>,
@@ -236,7 +239,7 @@ impl StoredKinds {
         }
         let definitions = std::mem::take(&mut listing.definitions);
         let names: BTreeSet<Name> = definitions.keys().cloned().collect();
-        // First, so that what goes makes room for what comes.
+        // Removes definitions first, to make room for new ones.
         let mut changed = is_whole && self.keep_definitions(&names);
         for (name, definition) in definitions {
             changed |= self.define(cluster, &name, definition);

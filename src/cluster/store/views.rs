@@ -1,5 +1,5 @@
-//! What is known of one cluster, and how it is given to readers: in parts, of which a change rebuilds its
-//! own alone.
+//! The state of one cluster, and how it is passed to readers: in parts, so that a change rebuilds
+//! only the parts that it affects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,13 +22,13 @@ use portcullis_policy::admission::UnknownObjects;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::ObjectIdentity;
 
-/// What is known of one cluster. Shared by its watches and its readers.
+/// The state of one cluster, which its watches and its readers share.
 pub(crate) struct Store {
     pub(crate) cluster: Arc<str>,
     pub(crate) contents: Arc<SharedContents>,
     pub(crate) memory: ClusterMemory,
     pub(crate) known: Mutex<StoredKinds>,
-    /// Held by a test while nothing is to be compiled again.
+    /// Locked by a test to delay compilations.
     #[cfg(test)]
     pub(crate) compiling: Mutex<()>,
 }
@@ -36,21 +36,22 @@ pub(crate) struct Store {
 pub(crate) struct StoredKinds {
     pub(crate) kinds: BTreeMap<WatchedKind, KindObjects>,
     pub(crate) origin: Origin,
-    /// Whether changes to what was saved are lost, until every kind was listed.
+    /// Whether changes of the saved set were lost. Reset when every kind has been listed.
     pub(crate) lacks_changes: bool,
     pub(crate) definitions: Definitions,
-    /// The public keys of its tokens.
+    /// The public keys of the API server's tokens.
     pub(crate) token_keys: Option<Arc<[u8]>>,
     pub(crate) standing: InForceVersions,
-    /// What expressions are compiled for.
+    /// The version for which expressions are compiled.
     pub(crate) cel_version: Version,
-    /// A number that grows with each change of what may hold.
+    /// Incremented with each change that may affect the objects in force.
     pub(crate) version: u64,
-    /// What was asked for last.
+    /// The objects that were returned last.
     pub(crate) last: Option<LastWatched>,
-    /// Whether a kind was dropped that is saved.
+    /// Whether a kind was dropped that is still saved.
     pub(crate) is_kind_unsaved: bool,
-    /// Whether an administrator says that what is absent is gone, until every kind was listed.
+    /// Whether missing objects count as deleted, because an administrator has confirmed this. Reset
+    /// when every kind has been listed.
     pub(crate) accepts_absence: bool,
 }
 
@@ -58,59 +59,59 @@ pub(crate) struct StoredKinds {
 #[derive(Default)]
 pub(crate) struct KindObjects {
     pub(crate) progress: SyncProgress,
-    /// Whether all of them were listed before, or saved.
+    /// Whether all objects were once listed, or saved.
     pub(crate) known: bool,
     pub(crate) objects: HeldObjects,
     pub(crate) left_out: LeftOutObjects,
-    /// The newest version that was seen of the kind.
+    /// The newest resource version of the kind that was seen.
     pub(crate) newest: Option<u64>,
-    /// Why what is not listed holds all the same.
+    /// Why objects that were not listed stay in force.
     pub(crate) doubt: Option<Doubt>,
-    /// Since when what holds may not be what the API server has.
+    /// Since when the objects may be out of date.
     pub(crate) outdated: Option<StaleSince>,
-    /// How many lists were begun.
+    /// The number of lists that were started.
     pub(crate) lists: u32,
-    /// What was saved of it besides its objects.
+    /// The saved state of the kind, besides its objects.
     pub(crate) saved: Option<SavedKind>,
-    /// What it takes itself, where users decide how many kinds there are.
+    /// The memory of the kind itself, if users determine how many kinds there are.
     pub(crate) charge: Option<Charge>,
 }
 
-/// How far a kind is known since the start.
+/// The progress of a kind since the start.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncProgress {
-    /// Its list is awaited.
+    /// It has not been listed yet.
     #[default]
     NotListed,
-    /// The API server refuses to list it, or does not serve it.
+    /// The gateway may not list it, or it is not served.
     Refused,
     /// It was listed.
     Listed,
 }
 
-/// Why it is not believed that objects are gone.
+/// Why it is not believed that objects were deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Doubt(pub(crate) String);
 
-/// Since when a kind may be another in the API server, and why.
+/// Since when a kind may be out of date, and why.
 #[derive(Debug, Clone)]
 pub(crate) struct StaleSince {
     pub(crate) since: Instant,
     pub(crate) why: String,
 }
 
-/// Which versions of Portcullis' own kinds decide requests.
+/// The versions of Portcullis' own kinds that are in force.
 #[derive(Default)]
 pub(crate) struct InForceVersions {
-    /// Those that were given to the last that asked.
+    /// The versions that were returned last.
     pub(crate) offered: BTreeMap<(WatchedKind, Name), [u8; 32]>,
-    /// Those that are in force.
+    /// The versions that are in force.
     pub(crate) in_force: BTreeMap<(WatchedKind, Name), [u8; 32]>,
-    /// Those of which the gateway's files have the same object, which holds instead.
+    /// The objects that the gateway's files also contain, which take precedence.
     pub(crate) in_files: BTreeSet<ObjectIdentity>,
 }
 
-/// What was given to the last that asked.
+/// The objects that were returned last, and for which request.
 pub(crate) struct LastWatched {
     pub(crate) version: u64,
     pub(crate) selector: Option<Selector>,
@@ -124,13 +125,13 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// How many faults are reported in detail.
+/// The maximum number of faults that are reported in detail.
 const TOLD: usize = 10;
 
 // === impl LastWatched ===
 
 impl LastWatched {
-    /// Whether an object that must be selected was.
+    /// Whether an object of a selected kind was selected.
     pub(crate) fn selects(&self, good: &ValidObject) -> bool {
         selects(self.selector.as_ref(), good)
     }
@@ -143,10 +144,10 @@ pub(crate) fn selects(selector: Option<&Selector>, good: &ValidObject) -> bool {
 // === impl Store ===
 
 impl Store {
-    /// What holds, of what must be selected only what `selector` selects, and
-    /// with AdmissionExceptions only where they are wanted.
+    /// The objects in force. `selector` applies to the kinds that are selected, and
+    /// AdmissionExceptions are included if `accept_exceptions`.
     ///
-    /// As long as nothing changes, it is the same.
+    /// The result is shared as long as nothing changes.
     pub(crate) fn watched(
         &self,
         selector: Option<&Selector>,
@@ -199,7 +200,7 @@ impl Store {
                 objects.objects.forget_given();
             }
             objects.note_unknown(kind, &mut watched.unknown);
-            // What was saved may be of a time when more was wanted.
+            // The saved objects may include some that are not wanted any more.
             let is_wanted = |good: &ValidObject| match kind.role {
                 WatchPurpose::Selected => selects(selector, good),
                 WatchPurpose::Exception => accept_exceptions,
@@ -232,7 +233,7 @@ impl Store {
         watched
     }
 
-    /// What holds and was not given by this before, or all of it where `wants_all`.
+    /// The objects in force that have changed since the last call, or all if `wants_all`.
     pub(crate) fn unsaved(&self, wants_all: bool) -> UnsavedObjects {
         let mut known = self.known();
         let mut is_all = wants_all | std::mem::take(&mut known.is_kind_unsaved);
@@ -292,7 +293,7 @@ impl Store {
 }
 
 impl StoredKinds {
-    /// What holds, as it is saved.
+    /// All objects in force, in the form in which they are saved.
     fn saved(&self) -> SavedObjects {
         let kinds = || self.kinds.iter().filter(|(kind, _)| !kind.is_optional());
         let mut saved = SavedObjects::new(kinds().filter_map(|(kind, objects)| objects.saved_kind(kind)));
@@ -303,7 +304,7 @@ impl StoredKinds {
         saved
     }
 
-    /// How many objects were left out.
+    /// The number of objects that were left out.
     fn left_out(&self) -> LeftOutCounts {
         let mut counts = LeftOutCounts::default();
         for (kind, objects) in &self.kinds {
@@ -318,7 +319,7 @@ impl StoredKinds {
         counts
     }
 
-    /// Some of what was left out, what restricts first.
+    /// The faults of some left-out objects, with restrictions first.
     fn left_out_faults(&self, cluster: &Arc<str>) -> Vec<Faults> {
         let mut kinds: Vec<_> = self.kinds.iter().collect();
         kinds.sort_by_key(|(kind, _)| match kind.room() {
@@ -337,7 +338,7 @@ impl StoredKinds {
 // === impl KindObjects ===
 
 impl KindObjects {
-    /// What is not known of the kind, where that matters.
+    /// Adds the unknown objects of the kind, if they affect decisions.
     fn note_unknown(&self, kind: &WatchedKind, unknown: &mut UnknownObjects) {
         let left_out = self.left_out.all();
         if kind.is_namespace() {
@@ -354,7 +355,7 @@ impl KindObjects {
         }
     }
 
-    /// What is saved of the kind besides its objects; `None` where that is nothing.
+    /// The saved state of the kind besides its objects; `None` if there is none.
     fn saved_kind(&self, kind: &WatchedKind) -> Option<SavedKind> {
         let is_partial = !self.known || self.left_out.len() > 0;
         SavedKind::new(
