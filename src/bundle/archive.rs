@@ -1,11 +1,11 @@
-//! The layer of a bundle: a tar of manifests, compressed by gzip.
+//! The layer of a bundle: a tar archive of manifests, compressed with gzip.
 //!
-//! Little of tar is needed, and each of the rest is a way out of a folder: links, devices, long names by
-//! records of their own, files with holes. So this reads regular files and folders of the POSIX form
-//! (ustar) alone. Nothing is written to a disk: the files are read from memory, and names only say where
-//! a fault is.
+//! Little of tar is needed, and the other features are ways to escape from a folder: links,
+//! devices, records with long names, sparse files. Therefore only regular files and folders in the
+//! POSIX format (ustar) are read. Nothing is written to disk: the files are read from memory, and
+//! their names are used only to say where an error is.
 //!
-//! Facts: POSIX.1-2017, `pax`, "ustar Interchange Format".
+//! It follows POSIX.1-2017, `pax`, "ustar Interchange Format".
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _, Write as _};
@@ -18,22 +18,22 @@ use flate2::write::GzEncoder;
 use super::manifest::BundleError;
 use crate::config::files::is_manifest;
 
-/// A file of a bundle: its path in it, and its text.
+/// A file of a bundle: its path in the bundle, and its contents.
 pub type BundleFile = (String, String);
 
-/// The most bytes of a layer once decompressed.
+/// The most bytes of a decompressed layer.
 const MAX_ARCHIVE_BYTES: u64 = 64 << 20;
 
-/// The most files and folders.
+/// The most files and folders in a layer.
 const MAX_ENTRIES: usize = 10_000;
 
-/// The most bytes of the path of a file.
+/// The most bytes of a file's path.
 const MAX_PATH_BYTES: usize = 255;
 
-/// The size of headers, and what contents are filled up to.
+/// The size of headers, to a multiple of which contents are padded.
 const BLOCK: usize = 512;
 
-/// The bytes of a header's fields.
+/// The byte ranges of a header's fields.
 const NAME: (usize, usize) = (0, 100);
 const SIZE: (usize, usize) = (124, 136);
 const CHECKSUM: (usize, usize) = (148, 156);
@@ -41,11 +41,11 @@ const TYPE: (usize, usize) = (156, 157);
 const MAGIC: (usize, usize) = (257, 263);
 const PREFIX: (usize, usize) = (345, 500);
 
-/// The layer with these files: the same for the same files.
+/// Returns the layer with these files. The same files give the same bytes.
 ///
 /// # Errors
 ///
-/// A path that no bundle may have; there are too many files, or too many bytes.
+/// A path is not allowed in a bundle, or there are too many files or bytes.
 pub(crate) fn pack(files: &[BundleFile]) -> Result<Vec<u8>, BundleError> {
     let failed = |error: io::Error| refused(error.to_string());
     let mut layer = GzEncoder::new(Vec::new(), Compression::best());
@@ -58,7 +58,7 @@ pub(crate) fn pack(files: &[BundleFile]) -> Result<Vec<u8>, BundleError> {
     }
     layer.write_all(&[0; 2 * BLOCK]).map_err(failed)?;
     let layer = layer.finish().map_err(failed)?;
-    // What is made here can be read here.
+    // Check that the layer can be read.
     unpack(&layer).map(|_| layer)
 }
 
@@ -66,12 +66,13 @@ pub(crate) fn pack(files: &[BundleFile]) -> Result<Vec<u8>, BundleError> {
 ///
 /// # Errors
 ///
-/// It is no tar compressed by gzip, or holds what no bundle may.
+/// It is not a tar archive compressed with gzip, or contains something that is not allowed in a
+/// bundle.
 pub(crate) fn unpack(layer: &[u8]) -> Result<Vec<BundleFile>, BundleError> {
     read(&decompress(layer)?)
 }
 
-/// The files of an archive that is not compressed.
+/// The files of a decompressed archive.
 fn read(archive: &[u8]) -> Result<Vec<BundleFile>, BundleError> {
     let (mut rest, mut files, mut names) = (archive, Vec::new(), EntryNames::default());
     loop {
@@ -144,7 +145,7 @@ fn header(path: &str, size: usize) -> Result<[u8; BLOCK], BundleError> {
     Ok(header)
 }
 
-/// `path` as the two fields of a header.
+/// Splits `path` into the header fields for prefix and name.
 fn split(path: &str) -> Option<(&str, &str)> {
     if path.len() <= NAME.1 {
         return Some(("", path));
@@ -156,12 +157,12 @@ fn split(path: &str) -> Option<(&str, &str)> {
         .find(fits)
 }
 
-/// What fills `size` bytes up to whole blocks.
+/// The number of bytes that pad `size` to whole blocks.
 const fn padding(size: usize) -> usize {
     size.next_multiple_of(BLOCK) - size
 }
 
-/// The sum of a header's bytes, where its checksum counts as spaces.
+/// The sum of a header's bytes, where those of the checksum count as spaces.
 fn checksum(header: &[u8]) -> u64 {
     let is_checksum = |at: usize| (CHECKSUM.0..CHECKSUM.1).contains(&at);
     let bytes = header.iter().enumerate();
@@ -170,8 +171,8 @@ fn checksum(header: &[u8]) -> u64 {
         .sum()
 }
 
-/// For the fuzz target `bundle`: reads a layer; an archive, in whose headers the checksums are made right first;
-/// a manifest. What was read of an archive is packed and read again.
+/// For the fuzz target `bundle`: reads a layer, an archive with corrected checksums, or a manifest.
+/// The files of an archive are packed and read again.
 #[cfg(fuzzing)]
 pub fn fuzz(input: &[u8]) {
     let (sort, rest) = input.split_first().unwrap_or((&0, &[]));
@@ -211,14 +212,14 @@ fn refused(reason: impl Into<String>) -> BundleError {
     BundleError::Layer(reason.into())
 }
 
-/// What a header says.
+/// The relevant fields of a header.
 struct ArchiveEntry {
     path: String,
     size: usize,
     is_folder: bool,
 }
 
-/// The paths so far.
+/// The paths of the entries so far.
 #[derive(Default)]
 struct EntryNames(BTreeSet<String>);
 
@@ -259,7 +260,7 @@ impl ArchiveEntry {
     }
 }
 
-/// An octal number that ends with a space or NUL.
+/// Parses an octal number that ends with a space or NUL.
 fn octal(field: &[u8]) -> Option<u64> {
     let text = str::from_utf8(field).ok()?.trim_matches([' ', '\0']);
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -269,13 +270,13 @@ fn octal(field: &[u8]) -> Option<u64> {
 // === impl EntryNames ===
 
 impl EntryNames {
-    /// `path` without `./`; one that leads out of the bundle or was there before is refused.
+    /// Returns `path` without `./`. Rejects a path that leads out of the bundle or occurred before.
     fn check<'p>(&mut self, path: &'p str) -> Result<&'p str, BundleError> {
         let inner = path.strip_prefix("./").unwrap_or(path);
         let inner = inner.strip_suffix('/').unwrap_or(inner);
         let is_plain =
             |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(char::is_control);
-        // The folder itself, as `tar -C FOLDER .` has it.
+        // The folder itself, which `tar -C FOLDER .` adds.
         let is_top = inner.is_empty() || inner == ".";
         if path.len() > MAX_PATH_BYTES || path.starts_with('/') || !(is_top || inner.split('/').all(is_plain))
         {

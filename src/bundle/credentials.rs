@@ -1,7 +1,8 @@
-//! Credentials for a registry: those of docker's `config.json`, and what a registry asks for in a reply of
-//! status 401.
+//! Credentials for a registry: those in docker's `config.json`, and the challenge in a 401 response
+//! of the registry.
 //!
-//! Facts: RFC 9110, 11.6.1; `distribution/docs/content/spec/auth/token.md`; `k8s.io/kubernetes/pkg/credentialprovider`.
+//! It follows RFC 9110, section 11.6.1; `distribution/docs/content/spec/auth/token.md`;
+//! `k8s.io/kubernetes/pkg/credentialprovider`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +15,7 @@ use serde::Deserialize;
 use super::manifest::BundleError;
 use crate::config::{BundleReference, files};
 
-/// As much of docker's `config.json` as is used.
+/// The parts of docker's `config.json` that are used.
 #[derive(Deserialize)]
 struct DockerConfig {
     #[serde(default)]
@@ -28,15 +29,15 @@ struct DockerAuth {
     password: Option<String>,
 }
 
-/// `Basic` with the credentials for the repository: those of the longest path that it begins with, as the
-/// kubelet chooses.
+/// The header value `Basic` with the credentials for the repository. Of several entries, the one
+/// with the longest matching path is used, as in the kubelet.
 pub(crate) fn read_credentials(
     path: &Path,
     reference: &BundleReference,
 ) -> Result<Option<HeaderValue>, BundleError> {
     let refused = |reason: &str| BundleError::of_file(path, reason);
     let text = files::read(path, files::CONFIGURATION_BYTES).map_err(|error| refused(&error.to_string()))?;
-    // No words of the parser: they may quote a password.
+    // The message of the parser is not shown, because it may quote a password.
     let config: DockerConfig = serde_json::from_slice(&text)
         .map_err(|_| refused("must be a `config.json` of docker: JSON with `auths`, by registry"))?;
     let wanted = format!("{}/{}/", reference.registry, reference.repository);
@@ -71,7 +72,7 @@ pub(crate) fn read_credentials(
     Ok(Some(header))
 }
 
-/// What follows `scheme` in a challenge of that scheme.
+/// The rest of a challenge after `scheme`, if it has this scheme.
 pub(crate) fn challenge<'c>(asked: &'c str, scheme: &str) -> Option<&'c str> {
     let (own, rest) = asked.split_once(' ').unwrap_or((asked, ""));
     own.eq_ignore_ascii_case(scheme).then_some(rest)

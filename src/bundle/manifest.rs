@@ -1,17 +1,18 @@
-//! The manifest of a bundle in an OCI registry, and what can be wrong with a bundle.
+//! The manifest of a bundle in an OCI registry, and the errors of bundles.
 //!
 //! ```text
 //! artifactType  application/vnd.portcullis.policies.v1
 //! layers        one, application/vnd.portcullis.policies.v1.tar+gzip
-//! annotations   dev.portcullis.bundle.name      what the bundle is called
+//! annotations   dev.portcullis.bundle.name      the name of the bundle
 //!               dev.portcullis.bundle.sequence  a number that grows with each version
 //!               org.opencontainers.image.created
 //! ```
 //!
-//! A signature names the digest of this manifest, so that it covers name, sequence and layer. A tag is
-//! no part of what is signed: the sequence alone keeps those who can move it from going back.
+//! A signature is made for the digest of this manifest, so that it covers name, sequence and layer.
+//! It does not cover the tag: only the sequence prevents someone who can move the tag from bringing
+//! back an old version.
 //!
-//! Facts: `image-spec/manifest.md`.
+//! It follows `image-spec/manifest.md`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,32 +26,32 @@ use portcullis_policy::model::Time;
 /// `artifactType` of a bundle.
 pub(crate) const ARTIFACT_TYPE: &str = "application/vnd.portcullis.policies.v1";
 
-/// `mediaType` of its layer.
+/// `mediaType` of the layer of a bundle.
 const LAYER_TYPE: &str = "application/vnd.portcullis.policies.v1.tar+gzip";
 
 /// `mediaType` of manifests.
 pub(crate) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// `mediaType` of lists of manifests.
+/// `mediaType` of an image index, which lists manifests.
 pub(crate) const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 
-/// `mediaType` of the configuration of what has none, which is [`EMPTY`].
+/// `mediaType` of the configuration of an artifact that has none, which is [`EMPTY`].
 const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
 
-/// The content of the configuration.
+/// The content of the empty configuration.
 pub(crate) const EMPTY: &[u8] = b"{}";
 
 const NAME: &str = "dev.portcullis.bundle.name";
 const SEQUENCE: &str = "dev.portcullis.bundle.sequence";
 const CREATED: &str = "org.opencontainers.image.created";
 
-/// The most bytes of a manifest, list or signature.
+/// The most bytes of a manifest, index or signature.
 pub(crate) const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 
-/// The most bytes of a layer, compressed.
+/// The most bytes of a compressed layer.
 pub(crate) const MAX_LAYER_BYTES: usize = 16 << 20;
 
-/// Why a bundle is not taken.
+/// Why a bundle is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BundleError {
@@ -62,61 +63,61 @@ pub enum BundleError {
         /// What is wrong with it.
         reason: String,
     },
-    /// There is none yet.
+    /// No bundle was pulled yet.
     #[error(
         "no bundle of `{0}` has been pulled yet: `serve` pulls it when it starts and tries again until it succeeds, \
          `portcullis bundle pull --config FILE` pulls it now"
     )]
     Missing(String),
-    /// What happened with the registry instead of a reply.
+    /// The registry did not reply as expected.
     #[error("{0}")]
     Registry(String),
-    /// The manifest is none of a bundle.
+    /// The manifest is not that of a bundle.
     #[error("the manifest is not that of a bundle: {0}")]
     Manifest(String),
-    /// Nobody signed it whose key is known.
+    /// The manifest has no valid signature by one of the keys.
     #[error("no valid signature of `{digest}` by a key in `{key}`: {reason}")]
     Unsigned {
         /// The digest of the manifest.
         digest: String,
-        /// The public keys.
+        /// The file of public keys.
         key: PathBuf,
-        /// What was found instead.
+        /// Why the signatures that were found are not valid.
         reason: String,
     },
-    /// It is another bundle, signed by the same key.
+    /// It is another bundle, signed with the same key.
     #[error(
         "the bundle calls itself `{found}`, and `{expected}` is expected: correct `name`, or the reference"
     )]
     Name {
-        /// What it says.
+        /// The name in the manifest.
         found: String,
-        /// What the configuration says.
+        /// The name in the configuration.
         expected: String,
     },
-    /// It is older than any that may be taken.
+    /// Its sequence is lower than `minSequence`.
     #[error("its sequence {found} is lower than `minSequence`, {least}: publish a newer one")]
     Sequence {
-        /// Its sequence.
+        /// The sequence in the manifest.
         found: u64,
-        /// What the configuration says.
+        /// `minSequence` in the configuration.
         least: u64,
     },
-    /// It is older than the one that is kept.
+    /// Its sequence is not higher than that of the kept bundle.
     #[error(
         "its sequence {found} is not higher than that of the last good bundle, {kept}: moving a tag must not bring \
          back an old version. To go back, build the old content with a higher sequence"
     )]
     Rollback {
-        /// Its sequence.
+        /// The sequence in the manifest.
         found: u64,
-        /// The sequence of the one that is kept.
+        /// The sequence of the kept bundle.
         kept: u64,
     },
-    /// The layer is not what the manifest says, or holds what no bundle may.
+    /// The layer is not the one in the manifest, or contains something that is not allowed.
     #[error("the layer cannot be used: {0}")]
     Layer(String),
-    /// With it, the files of the gateway would have faults.
+    /// With this bundle, the manifests of the gateway would have errors.
     #[error(
         "the last good bundle stays in force, for with this one the gateway's files would have faults:\n{0}"
     )]
@@ -126,7 +127,7 @@ pub enum BundleError {
 // === impl BundleError ===
 
 impl BundleError {
-    /// That of a file that cannot be used.
+    /// The error of a file that cannot be used.
     pub(crate) fn of_file(path: &Path, reason: impl Into<String>) -> Self {
         Self::File {
             path: path.to_owned(),
@@ -134,14 +135,14 @@ impl BundleError {
         }
     }
 
-    /// Whether there is a bundle, which must not be taken.
+    /// Whether a bundle was found, but must not be used.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
         !matches!(self, Self::File { .. } | Self::Missing(_) | Self::Registry(_))
     }
 }
 
-/// What a manifest or list refers to.
+/// A reference from a manifest or index.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Descriptor {
@@ -154,7 +155,7 @@ pub(crate) struct Descriptor {
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-/// A manifest.
+/// An OCI image manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ImageManifest {
@@ -168,31 +169,31 @@ pub(crate) struct ImageManifest {
     annotations: BTreeMap<String, String>,
 }
 
-/// A list of manifests.
+/// An OCI image index.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ImageIndex {
     pub(crate) manifests: Vec<Descriptor>,
 }
 
-/// What the manifest of a bundle says.
+/// The relevant contents of the manifest of a bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BundleManifest {
-    /// Names the manifest.
+    /// The digest of the manifest.
     pub digest: String,
-    /// What the bundle is called.
+    /// The name of the bundle.
     pub name: String,
-    /// Which version it is.
+    /// The number of its version.
     pub sequence: u64,
     /// When it was built.
     pub created: Time,
-    /// Where its files are.
+    /// The layer with its files.
     pub(crate) layer: Descriptor,
 }
 
 // === impl Descriptor ===
 
 impl Descriptor {
-    /// That of `content`.
+    /// The descriptor of `content`.
     pub(crate) fn of(media_type: &str, content: &[u8]) -> Self {
         Self {
             media_type: media_type.to_owned(),
@@ -206,7 +207,7 @@ impl Descriptor {
 // === impl ImageManifest ===
 
 impl ImageManifest {
-    /// Reads a manifest.
+    /// Parses a manifest.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, BundleError> {
         let refused = |reason: String| BundleError::Manifest(reason);
         let manifest: Self = serde_json::from_slice(text).map_err(|error| refused(error.to_string()))?;
@@ -216,7 +217,7 @@ impl ImageManifest {
         Ok(manifest)
     }
 
-    /// That of a bundle with this `layer`.
+    /// The manifest of a bundle with this `layer`.
     pub(crate) fn of_bundle(name: &str, sequence: u64, created: Time, layer: &[u8]) -> Self {
         let annotation = |name: &str, value: String| (name.to_owned(), value);
         Self {
@@ -237,7 +238,7 @@ impl ImageManifest {
 // === impl BundleManifest ===
 
 impl BundleManifest {
-    /// Reads the manifest of a bundle, which must be that of `source`.
+    /// Parses the manifest of a bundle, whose name and sequence must be allowed by `source`.
     pub(crate) fn parse(text: &[u8], source: &BundleSource) -> Result<Self, BundleError> {
         let manifest = Self::of_any(text)?;
         if manifest.name != source.name {
@@ -255,7 +256,7 @@ impl BundleManifest {
         Ok(manifest)
     }
 
-    /// Reads the manifest of a bundle of any name.
+    /// Parses the manifest of a bundle with any name and sequence.
     pub(crate) fn of_any(text: &[u8]) -> Result<Self, BundleError> {
         let refused = |reason: &str| BundleError::Manifest(reason.to_owned());
         let manifest = ImageManifest::parse(text)?;
@@ -292,7 +293,7 @@ impl BundleManifest {
     }
 }
 
-/// The digest of `content`, as registries write it.
+/// The digest of `content` in the form of registries.
 pub(crate) fn digest(content: &[u8]) -> String {
     format!("sha256:{}", hexadecimal(&sha256(content)))
 }

@@ -1,16 +1,17 @@
-//! A client of OCI registries: as much of the distribution specification as bundles need.
+//! A client of OCI registries, with the parts of the distribution specification that bundles need.
 //!
 //! ```text
 //! registry.example.com ◀── Authorization: what its 401 asks for, a token or the credentials themselves
-//!        │ 401: realm ────▶ token server ◀── Authorization: the credentials, over TLS alone
-//!        └ 307: Location ─▶ storage        no Authorization, and none later on the same way
+//!        │ 401: realm ────▶ token server ◀── Authorization: the credentials, over TLS only
+//!        └ 307: Location ─▶ storage        no Authorization, nor in later requests of the exchange
 //! ```
 //!
-//! What is dialled is chosen by the registry where it redirects or names a token server. So loopback and
-//! link-local addresses, where clouds keep credentials of machines, are dialled only if the reference
-//! itself is such an address. Each reply is bounded, and the caller sets a deadline for the whole.
+//! A registry chooses the addresses that are dialled when it redirects or names a token server.
+//! Therefore loopback and link-local addresses, where clouds provide credentials of machines, are
+//! dialled only if the reference itself is such an address. Each reply is bounded, and the caller
+//! sets a deadline for the whole operation.
 //!
-//! Facts: `distribution-spec/spec.md`; `distribution/docs/content/spec/auth/token.md`.
+//! It follows `distribution-spec/spec.md` and `distribution/docs/content/spec/auth/token.md`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -30,26 +31,26 @@ use super::signature::{BundleSignature, SIGSTORE_TYPE, SIMPLE_SIGNING_TYPE};
 use crate::config::{BundleReference, files, is_digest};
 use crate::webhooks::client::{Addresses, CallError, Connector, Settings, TlsClient, Url};
 
-/// How many redirects of one request are followed.
+/// The most redirects of one request that are followed.
 const MAX_REDIRECTS: usize = 3;
 
-/// How many signatures of each form are verified, the newest first.
+/// The most signatures of each form that are verified, starting with the newest.
 const MAX_SIGNATURES: usize = 16;
 
-/// The most bytes of a signature with what it signs.
+/// The most bytes of a signature with its payload.
 const MAX_SIGNATURE_BYTES: u64 = 256 << 10;
 
-/// How much of a reply's head is buffered at once.
+/// The most bytes of a reply's head that are buffered.
 const MAX_BUFFER_BYTES: usize = 64 << 10;
 
 const USER_AGENT: &str = concat!("portcullis/", env!("CARGO_PKG_VERSION"));
 
-/// What may be done in the repository.
+/// The permissions that are requested for the repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegistryAccess {
-    /// Read.
+    /// Reading.
     Pull,
-    /// Read and write.
+    /// Reading and writing.
     Push,
 }
 
@@ -59,13 +60,13 @@ pub struct Registry {
     access: RegistryAccess,
     authorities: Vec<Vec<u8>>,
     addresses: Arc<Addresses>,
-    /// `Basic`, for the registry and its token server.
+    /// The `Basic` credentials for the registry and its token server.
     credentials: Option<HeaderValue>,
-    /// What the registry asked for.
+    /// The `Authorization` header that the registry requested.
     authorization: Option<HeaderValue>,
 }
 
-/// A request, wherever it is sent.
+/// A request, without its destination.
 struct RegistryRequest<'r> {
     method: Method,
     headers: &'r [(HeaderName, &'r str)],
@@ -79,7 +80,7 @@ struct RegistryReply {
     body: Bytes,
 }
 
-/// Where a request is sent.
+/// The destination of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RegistryEndpoint {
     authority: String,
@@ -95,8 +96,9 @@ struct TokenReply {
 // === impl Registry ===
 
 impl Registry {
-    /// The repository of `reference`, whose certificate one of `ca_bundle` signed, or one that the system
-    /// trusts; with the credentials for it in the `config.json` of docker, if there are any.
+    /// The repository of `reference`. Its certificate must be signed by a CA in `ca_bundle`, or
+    /// without one by a CA that the system trusts. `credentials` is a `config.json` of docker,
+    /// which may contain credentials for it.
     ///
     /// # Errors
     ///
@@ -128,11 +130,11 @@ impl Registry {
         })
     }
 
-    /// The text of the manifest or list with this tag or digest; `None` where there is none.
+    /// Returns the manifest or index with this tag or digest; `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// What happened instead; the text does not have the digest.
+    /// The request failed, or the content has another digest.
     pub async fn manifest(&mut self, version: &str) -> Result<Option<Bytes>, BundleError> {
         let path = format!("manifests/{version}");
         let text = self.get(&path, MAX_DOCUMENT_BYTES).await?;
@@ -144,7 +146,7 @@ impl Registry {
 
     /// The content of a blob.
     pub(crate) async fn blob(&mut self, blob: &Descriptor) -> Result<Bytes, BundleError> {
-        // It becomes a part of a path.
+        // The digest becomes a part of a path.
         if !is_digest(&blob.digest) {
             return Err(BundleError::Manifest("a digest is not one of SHA-256".to_owned()));
         }
@@ -157,7 +159,7 @@ impl Registry {
         Ok(content)
     }
 
-    /// What claims to sign the manifest of this digest.
+    /// The signatures that claim to be for the manifest with this digest. They are not verified.
     pub(crate) async fn signatures(&mut self, digest: &str) -> Result<Vec<BundleSignature>, BundleError> {
         let mut found = Vec::new();
         let tag = digest.replace(':', "-");
@@ -173,7 +175,8 @@ impl Registry {
             .get(&format!("referrers/{digest}"), MAX_DOCUMENT_BYTES)
             .await?;
         if referrers.is_none() {
-            // Where registries do not know referrers, clients keep such a list under this tag.
+            // For registries without the referrers API, clients maintain such an index under this
+            // tag.
             referrers = self.manifest(&tag).await?;
         }
         let index = referrers.and_then(|text| serde_json::from_slice::<ImageIndex>(&text).ok());
@@ -197,7 +200,7 @@ impl Registry {
         Ok(found)
     }
 
-    /// Stores a blob, unless it is there.
+    /// Stores a blob, unless it exists already.
     pub(crate) async fn push_blob(&mut self, content: &[u8]) -> Result<(), BundleError> {
         let digest = digest(content);
         let blob = self.endpoint(&format!("blobs/{digest}"));
@@ -234,7 +237,7 @@ impl Registry {
         self.expect(reply).map(drop)
     }
 
-    /// What is at `path` of the repository; `None` where nothing is.
+    /// Returns the content at `path` of the repository; `None` if there is none.
     async fn get(&mut self, path: &str, max_reply_bytes: usize) -> Result<Option<Bytes>, BundleError> {
         let accepted = format!("{MANIFEST_TYPE}, {INDEX_TYPE}, application/octet-stream");
         let request = RegistryRequest {
@@ -249,7 +252,8 @@ impl Registry {
         }
     }
 
-    /// Sends `request`, with what the registry asks for, and follows its redirects.
+    /// Sends `request` with the authorization that the registry asks for, and follows its
+    /// redirects.
     async fn exchange(
         &mut self,
         mut endpoint: RegistryEndpoint,
@@ -276,7 +280,7 @@ impl Registry {
         }
     }
 
-    /// Answers a 401 by what it asks for.
+    /// Obtains the authorization that a 401 asks for.
     async fn authorize(&mut self, headers: &HeaderMap) -> Result<(), BundleError> {
         let asked = headers.get_all(header::WWW_AUTHENTICATE).into_iter();
         let asked: Vec<&str> = asked.filter_map(|value| value.to_str().ok()).collect();
@@ -322,7 +326,7 @@ impl Registry {
         Ok(header)
     }
 
-    /// Sends `request` to `endpoint` on a connection of its own.
+    /// Sends `request` to `endpoint` on a new connection.
     async fn send(
         &self,
         endpoint: &RegistryEndpoint,
@@ -350,7 +354,7 @@ impl Registry {
             .handshake(connection)
             .await
             .map_err(|error| failed(&error))?;
-        // It ends with the sender.
+        // It ends when the sender is dropped.
         drop(tokio::spawn(driver));
         let request = request
             .to(endpoint, authorization)
@@ -410,7 +414,7 @@ impl Registry {
         endpoint.authority == with_port(&self.reference.registry)
     }
 
-    /// Where `reply` of `endpoint` leads.
+    /// The destination to which `reply` of `endpoint` redirects.
     fn location(
         &self,
         endpoint: &RegistryEndpoint,
@@ -445,7 +449,7 @@ impl Registry {
     }
 }
 
-/// The last of these that are `wanted` and small enough, the newest first.
+/// Of the descriptors that are `wanted` and small enough, the last ones, starting with the newest.
 fn newest(all: Vec<Descriptor>, wanted: impl Fn(&Descriptor) -> bool) -> impl Iterator<Item = Descriptor> {
     let fits = move |one: &Descriptor| one.size <= MAX_SIGNATURE_BYTES && wanted(one);
     all.into_iter().rev().filter(fits).take(MAX_SIGNATURES)
@@ -455,7 +459,7 @@ fn swapped(digest: &str) -> BundleError {
     BundleError::Registry(format!("what the registry sent as `{digest}` has another digest"))
 }
 
-/// Host and port.
+/// Adds the default port unless there is a port.
 fn with_port(registry: &str) -> String {
     let has_port = registry
         .rsplit_once(':')
@@ -464,8 +468,8 @@ fn with_port(registry: &str) -> String {
     format!("{registry}{port}")
 }
 
-/// What may be dialled for a registry: its own address where the reference is one, addresses of loopback
-/// alone for `localhost`, and otherwise neither loopback nor link-local ones.
+/// The addresses that may be dialled for a registry: its own address if the reference is one, only
+/// loopback addresses for `localhost`, and otherwise neither loopback nor link-local addresses.
 fn addresses(registry: &str) -> Addresses {
     let named = with_port(registry);
     let fixed = named.parse().ok().map(|address| (named.clone(), address));
@@ -521,7 +525,7 @@ impl RegistryRequest<'_> {
 // === impl RegistryEndpoint ===
 
 impl RegistryEndpoint {
-    /// That of an `https` URL without a user.
+    /// Parses an `https` URL without a user.
     fn parse(url: &str) -> Option<Self> {
         let uri: Uri = url.parse().ok()?;
         let authority = uri.authority().filter(|_| uri.scheme_str() == Some("https"))?;

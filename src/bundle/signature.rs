@@ -2,14 +2,16 @@
 //!
 //! | form | where | what is signed |
 //! |---|---|---|
-//! | simple signing | layers of the manifest tagged `sha256-….sig` | a JSON text that names the digest |
+//! | simple signing | layers of the manifest tagged `sha256-….sig` | JSON that contains the digest |
 //! | Sigstore bundle | a referrer of the manifest | an in-toto statement about the digest, in an envelope (DSSE) |
 //!
-//! Both say what they are: a key that also signs attestations, such as an SBOM, has not thereby
-//! approved what they are about. Keyless signatures are not read: they prove an identity only together
-//! with Sigstore's services and their roots, and a gateway has to start without either.
+//! Both declare their purpose, which is checked: a key that also signs attestations, such as an
+//! SBOM, does not thereby approve the artifacts that these are about. Keyless signatures are not
+//! supported: they prove an identity only together with Sigstore's services and their root
+//! certificates, and a gateway must be able to start without them.
 //!
-//! Facts: cosign's `specs/SIGNATURE_SPEC.md` and `specs/BUNDLE_SPEC.md`; `secure-systems-lab/dsse`.
+//! It follows cosign's `specs/SIGNATURE_SPEC.md` and `specs/BUNDLE_SPEC.md`, and
+//! `secure-systems-lab/dsse`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,33 +28,33 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::manifest::{BundleError, Descriptor};
 use crate::config::files;
 
-/// `mediaType` of a layer that is a signed text.
+/// `mediaType` of a layer with a payload of simple signing.
 pub(crate) const SIMPLE_SIGNING_TYPE: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 
-/// What `mediaType` and `artifactType` of Sigstore bundles begin with.
+/// The prefix of `mediaType` and `artifactType` of Sigstore bundles.
 pub(crate) const SIGSTORE_TYPE: &str = "application/vnd.dev.sigstore.bundle";
 
 /// The annotation of a layer with the signature of its content.
 const SIGNATURE_ANNOTATION: &str = "dev.cosignproject.cosign/signature";
 
-/// `critical.type` of the text of simple signing.
+/// `critical.type` of the payload of simple signing.
 const SIMPLE_SIGNING: &str = "cosign container image signature";
 
 /// `predicateType` of a statement that is a signature.
 const SIGN_PREDICATE: &str = "https://sigstore.dev/cosign/sign/v1";
 
-/// The type of statements in envelopes.
+/// `payloadType` of envelopes with statements.
 const STATEMENT_TYPE: &str = "application/vnd.in-toto+json";
 
 const MAX_KEY_BYTES: usize = 64 << 10;
 
-/// The public keys of those who may sign a bundle.
+/// The public keys that may sign a bundle.
 pub(crate) struct VerifyKeys {
     path: PathBuf,
     keys: Vec<PKey<Public>>,
 }
 
-/// A signature and the text that it signs.
+/// A signature and its payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BundleSignature {
@@ -63,7 +65,7 @@ pub struct BundleSignature {
     signature: Vec<u8>,
 }
 
-/// How a text is signed, and how it names what it is about.
+/// The format of a signature and its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum SignatureForm {
@@ -122,11 +124,11 @@ struct StatementSubject {
 // === impl VerifyKeys ===
 
 impl VerifyKeys {
-    /// The keys in the file at `path`: one or more, in PEM.
+    /// Reads one or more keys, in PEM, from the file at `path`.
     ///
     /// # Errors
     ///
-    /// It cannot be read, or holds no key, or one of another kind.
+    /// It cannot be read, contains no key, or a key of another type.
     pub(crate) fn read(path: &Path) -> Result<Self, BundleError> {
         const BEGIN: &str = "-----BEGIN PUBLIC KEY-----";
         let refused = |reason: String| BundleError::File {
@@ -151,11 +153,12 @@ impl VerifyKeys {
         }
     }
 
-    /// The first of `signatures` that one of these keys made for the manifest of this digest.
+    /// Returns the first of `signatures` that one of these keys made for the manifest with this
+    /// digest.
     ///
     /// # Errors
     ///
-    /// None of them is, with the reason of the last.
+    /// None of them is valid, with the reason for the last.
     pub(crate) fn first_valid(
         &self,
         digest: &str,
@@ -184,7 +187,7 @@ impl VerifyKeys {
         {
             return Err("another key signed it, or what was signed was changed");
         }
-        // Nothing is read of what nobody signed.
+        // The payload is parsed only after the signature was verified.
         match signature.is_about(digest) {
             Some(true) => Ok(()),
             Some(false) => Err("the signature is that of another manifest"),
@@ -216,7 +219,7 @@ fn is_valid(key: &PKey<Public>, signature: &[u8], message: &[u8]) -> bool {
 // === impl BundleSignature ===
 
 impl BundleSignature {
-    /// That of a layer whose content is `payload`; `None` where the layer names no signature.
+    /// The signature of a layer with the content `payload`; `None` if the layer has no signature.
     pub(crate) fn of_layer(layer: &Descriptor, payload: &[u8]) -> Option<Self> {
         Some(Self {
             form: SignatureForm::SimpleSigning,
@@ -225,7 +228,7 @@ impl BundleSignature {
         })
     }
 
-    /// That of a Sigstore bundle; `None` where it signs no statement.
+    /// The signature in a Sigstore bundle; `None` if it does not sign a statement.
     pub(crate) fn of_sigstore_bundle(text: &[u8]) -> Option<Self> {
         let bundle: SigstoreBundle = serde_json::from_slice(text).ok()?;
         let envelope = bundle.dsse_envelope?;
@@ -250,7 +253,8 @@ impl BundleSignature {
         }
     }
 
-    /// Whether it is a signature of the manifest of this digest; `None` where it is none at all.
+    /// Whether it signs the manifest with this digest; `None` if the payload is not that of a
+    /// signature.
     fn is_about(&self, digest: &str) -> Option<bool> {
         match self.form {
             SignatureForm::SimpleSigning => {
@@ -268,7 +272,7 @@ impl BundleSignature {
         }
     }
 
-    /// What the form is called.
+    /// The name of the form, for messages.
     #[must_use]
     pub const fn form(&self) -> &'static str {
         match self.form {
@@ -398,7 +402,7 @@ mod tests {
                 Err("what was signed is not cosign's signature of an artifact")
             );
         }
-        // The text of one form is not taken for that of the other.
+        // A payload of one form is not accepted for the other.
         let mut mixed = simple(&key, SIMPLE_SIGNING);
         mixed.form = SignatureForm::SigstoreBundle;
         assert!(known.check(DIGEST, &mixed).is_err());

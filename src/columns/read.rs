@@ -1,4 +1,4 @@
-//! Reads rows back as lines of JSON, the columns that are wanted alone, and equal rows once.
+//! Reads rows back as lines of JSON: only the requested columns, and equal adjacent rows once.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -27,23 +27,23 @@ use crate::config::files;
 use portcullis_cel::json::write_string;
 use portcullis_policy::model::Time;
 
-/// How a file begins and ends.
+/// The first and last bytes of a file.
 const MAGIC: &[u8] = b"PAR1";
 
-/// The length of the metadata and the magic number behind it.
+/// The length of the metadata, and the magic number after it.
 const FOOTER_BYTES: u64 = 8;
 
-/// What the name of a file ends with that is found in a folder.
+/// The extension of files that are read from a folder.
 const ENDING: &str = "parquet";
 
-/// How many rows are decoded at once.
+/// The number of rows that are decoded at a time.
 const BATCH_ROWS: usize = 4096;
 
-/// The most files of a folder, and how deep they lie.
+/// The most files in a folder, and the most levels of subfolders.
 const MAX_FOLDER_FILES: usize = 1_000_000;
 const MAX_FOLDER_DEPTH: usize = 8;
 
-/// A file that cannot be read.
+/// Why a file cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read `{}` as packed by `portcullis pack`: {error}", .path.display())]
 pub(crate) struct ColumnFileError {
@@ -59,35 +59,35 @@ pub(crate) struct ColumnFile {
     metadata: ParquetMetaData,
     kind: RowKind,
     cluster: String,
-    /// The place of each of our columns in the file.
+    /// The position of each of our columns in the file.
     places: Vec<Option<usize>>,
 }
 
-/// A row, or equal ones that stand together.
+/// A row, or several equal rows that are adjacent.
 #[derive(Debug)]
 pub(crate) struct StoredRow<'r> {
-    /// The number of the first of them, from 1.
+    /// The number of the first of these rows, from 1.
     pub(crate) number: u64,
-    /// The members that are wanted, as the decision log or recording has them; `time` is the first, where rows
-    /// are not counted.
+    /// The requested members, as in the decision log or recording. If rows are not counted, this
+    /// includes `time`.
     pub(crate) line: &'r str,
     pub(crate) count: u64,
     pub(crate) first: Time,
     pub(crate) last: Time,
 }
 
-/// Whether the file at `path` begins as one of Parquet's.
+/// Whether the file at `path` begins like a Parquet file.
 pub(crate) fn is_column_file(path: &Path) -> bool {
     let mut begin = [0; MAGIC.len()];
     let read = files::open(path).and_then(|file| file.read_exact_at(&mut begin, 0));
     read.is_ok() && begin == MAGIC
 }
 
-/// The files of Parquet in `folder` and below it, sorted.
+/// The Parquet files in `folder` and its subfolders, sorted.
 ///
 /// # Errors
 ///
-/// It cannot be read, or has too many.
+/// The folder cannot be read, or has too many files or levels.
 pub(crate) fn column_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     gather(folder, 0, &mut found)?;
@@ -125,7 +125,7 @@ impl ColumnFile {
     ///
     /// # Errors
     ///
-    /// It is none, or one of a later version, or its metadata claims more than is read.
+    /// It is not such a file, has a later version, or its metadata exceeds a limit.
     pub(crate) fn open(path: &Path, kind: RowKind) -> Result<Self, ColumnFileError> {
         let path = path.to_owned();
         match Self::read(&path, kind) {
@@ -160,9 +160,9 @@ impl ColumnFile {
         })
     }
 
-    /// Calls `each` with each row, of which the `wanted` columns are read. Where the rows are to be
-    /// counted, equal ones that stand together are one, and the line has no time. `make_room` is called with how
-    /// many bytes a row group takes, before it takes them.
+    /// Calls `each` with each row, of which the `wanted` columns are read. With `is_counted`, equal
+    /// adjacent rows become one, and the line has no time. `make_room` is called with the bytes of
+    /// a row group before they are allocated.
     ///
     /// # Errors
     ///
@@ -324,8 +324,8 @@ impl ColumnFile {
     }
 }
 
-/// The library is careful with damaged pages, and yet panics on some; such a file must not end a
-/// process that reads a thousand. Nothing of what it worked on is used after that.
+/// The library checks damaged pages and yet panics on some. One such file must not end a process
+/// that reads a thousand. After a panic nothing that the library worked on is used.
 fn guarded<T>(group: usize, read: impl FnOnce() -> Result<T, ColumnError>) -> Result<T, ColumnError> {
     catch_unwind(AssertUnwindSafe(read)).unwrap_or(Err(ColumnError::Broken(group)))
 }
@@ -353,7 +353,7 @@ fn read_metadata(file: &File) -> Result<ParquetMetaData, ColumnError> {
     })
 }
 
-/// The cluster that a folder of the path names.
+/// The cluster in a folder name of the path.
 fn cluster_of(path: &Path) -> Result<String, ColumnError> {
     let folder = |part: &std::ffi::OsStr| part.to_str()?.strip_prefix("cluster=").map(str::to_owned);
     let absolute = std::path::absolute(path)?;
@@ -381,7 +381,7 @@ fn places(kind: RowKind, metadata: &ParquetMetaData) -> Result<Vec<Option<usize>
         return Err(ColumnError::Recording);
     }
     let place = |column: &Column| {
-        // Lists are for other programs.
+        // Lists are written for other programs only.
         if column.holds == Values::TextList {
             return Ok(None);
         }
@@ -422,7 +422,7 @@ impl Values {
     }
 }
 
-/// Where the pages of a column lie.
+/// The offset and length of a column's pages in the file.
 fn extent(chunk: &ColumnChunkMetaData) -> Result<(u64, usize), ColumnError> {
     let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
     let start = start.min(chunk.data_page_offset());

@@ -25,50 +25,50 @@ use crate::telemetry::create_private_folder;
 use portcullis_cel::json::{Document, Node};
 use portcullis_policy::model::Time;
 
-/// What rows may take that wait for their row group, of all partitions together.
+/// The most bytes of rows that wait for their row group, in all partitions together.
 pub(crate) const MAX_WAITING_BYTES: usize = 64 << 20;
 
-/// How many partitions are written at the same time.
+/// The most partitions that are written concurrently.
 const MAX_OPEN_PARTITIONS: usize = 128;
 
-/// The most files that one log or recording becomes.
+/// The most files that one log or recording is packed into.
 const MAX_FILES: usize = 100_000;
 
-/// The most row groups of a file: its metadata stays small.
+/// The most row groups of a file, so that its metadata stays small.
 const MAX_FILE_GROUPS: usize = 64;
 
-/// After how many values a page may end, which bounds how much larger than others it can be.
+/// The number of values after which a page may end, which bounds the size of a page.
 const BATCH_ROWS: usize = 64;
 
-/// How the temporary name of a file begins and ends.
+/// The prefix and suffix of the temporary name of a file.
 pub(crate) const TEMPORARY: [&str; 2] = [".pack-", ".tmp"];
 
-/// What stands in the name of a folder as it is; Hive escapes less, and reads all escapes.
+/// The characters that are escaped in the name of a folder. Hive escapes fewer, and decodes all.
 const IN_FOLDER: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
-/// What one log or recording became.
+/// The result of packing one log or recording.
 #[derive(Debug, Default)]
 pub(crate) struct PackedFiles {
     pub(crate) rows: u64,
-    /// In order.
+    /// Sorted.
     pub(crate) files: Vec<PathBuf>,
-    /// What they take together.
+    /// The total size of the files.
     pub(crate) bytes: u64,
 }
 
-/// Writes the rows of one log or recording. Nothing is in its place before [`Packer::finish`]; without
-/// it, what was written is removed.
+/// Packs the rows of one log or recording. No file gets its name before [`Packer::finish`]; without
+/// it, the files are removed.
 pub(crate) struct Packer {
     files: FileMaker,
     /// By the path below the folder.
     open: HashMap<PathBuf, OpenPartition>,
     written: Vec<WrittenFile>,
-    /// How much waits in all of them.
+    /// The bytes of waiting rows in all partitions.
     waiting: usize,
     rows: u64,
 }
 
-/// Makes the files of one kind.
+/// Creates the files of one kind.
 pub(crate) struct FileMaker {
     kind: RowKind,
     folder: PathBuf,
@@ -76,23 +76,23 @@ pub(crate) struct FileMaker {
     properties: WriterPropertiesPtr,
 }
 
-/// A file that is being written, and its name until it is whole.
+/// A file that is being written, with its temporary name.
 type BegunFile = (SerializedFileWriter<File>, TempPath);
 
-/// A file that is whole, under the name that it has until it is persisted.
+/// A complete file with its temporary name.
 pub(crate) struct WrittenFile {
     temporary: TempPath,
     path: PathBuf,
     pub(crate) bytes: u64,
 }
 
-/// A partition whose rows are being gathered.
+/// A partition whose rows are being collected.
 struct OpenPartition {
     rows: WaitingRows,
     file: Option<BegunFile>,
     groups: usize,
     digest: Sha256,
-    /// The number of the row that it got last.
+    /// The number of the last row that was added.
     used: u64,
 }
 
@@ -101,7 +101,7 @@ struct OpenPartition {
 impl Packer {
     /// # Errors
     ///
-    /// None that depends on what is packed.
+    /// None that depends on the rows.
     pub(crate) fn new(kind: RowKind, folder: &Path) -> Result<Self, PackError> {
         Ok(Self {
             files: FileMaker::new(kind, folder)?,
@@ -116,7 +116,7 @@ impl Packer {
     ///
     /// # Errors
     ///
-    /// It is no line of this kind, or the files cannot be written.
+    /// The line is not of this kind, or the files cannot be written.
     pub(crate) fn add(&mut self, line: &[u8]) -> Result<(), PackError> {
         let document = Document::parse_bytes(line)?;
         let root = document.root();
@@ -140,8 +140,8 @@ impl Packer {
         Ok(())
     }
 
-    /// Puts all files in their places. Those of the same rows replace each other, so that packing a file
-    /// twice is packing it once.
+    /// Gives all files their names. A file replaces one with the same rows, so that packing a file
+    /// twice has the same result as packing it once.
     ///
     /// # Errors
     ///
@@ -162,7 +162,7 @@ impl Packer {
         Ok(packed)
     }
 
-    /// Closes the partition that was used longest ago, where one more would be too many.
+    /// Closes the least recently used partition if the maximum is reached.
     fn make_room(&mut self) -> Result<(), PackError> {
         if self.written.len() + self.open.len() >= MAX_FILES {
             return Err(PackError::TooManyFiles);
@@ -175,9 +175,9 @@ impl Packer {
         oldest.map_or(Ok(()), |path| self.close(&path))
     }
 
-    /// Writes a row group of the partition with the most rows.
+    /// Writes a row group of the partition with the most bytes.
     fn write_largest(&mut self) -> Result<(), PackError> {
-        // Of equal ones always the same: the same lines become the same files.
+        // The path breaks ties, so that the same lines always result in the same files.
         let size = |(path, partition): &(&PathBuf, &OpenPartition)| (partition.rows.bytes, (*path).clone());
         let largest = self.open.iter().max_by_key(size);
         let Some(path) = largest.map(|(path, _)| path.clone()) else {
@@ -207,7 +207,7 @@ impl Packer {
         rows.write(writer)
     }
 
-    /// Completes the file of a partition.
+    /// Completes and closes the file of a partition.
     fn close(&mut self, path: &Path) -> Result<(), PackError> {
         self.write_group(path)?;
         let Some(partition) = self.open.remove(path) else {
@@ -226,7 +226,7 @@ impl Packer {
 impl FileMaker {
     /// # Errors
     ///
-    /// None that depends on what is written.
+    /// None that depends on the rows.
     pub(crate) fn new(kind: RowKind, folder: &Path) -> Result<Self, PackError> {
         Ok(Self {
             kind,
@@ -236,14 +236,14 @@ impl FileMaker {
         })
     }
 
-    /// Begins a file of `partition`.
+    /// Creates a file of `partition`.
     ///
     /// # Errors
     ///
     /// It cannot be created.
     pub(crate) fn begin(&self, partition: &Path) -> Result<BegunFile, PackError> {
         let folder = self.folder.join(partition);
-        // Another thread may just remove the empty folder.
+        // Another thread may remove the empty folder at the same time, so retry once.
         let file = temporary_file(&folder).or_else(|_| temporary_file(&folder));
         let (file, temporary) = file.map_err(|source| unwritable(&folder, source))?;
         let (schema, properties) = (self.schema.clone(), self.properties.clone());
@@ -279,7 +279,7 @@ impl FileMaker {
 // === impl WrittenFile ===
 
 impl WrittenFile {
-    /// Gives it its name, in place of a file with the same rows.
+    /// Renames the file to its final name, replacing one with the same rows.
     ///
     /// # Errors
     ///
@@ -295,9 +295,9 @@ impl WrittenFile {
     }
 }
 
-/// Adds a line to the digest of a file's lines.
+/// Adds a line to the digest of the lines in a file.
 pub(crate) fn digest_line(digest: &mut Sha256, line: &[u8]) {
-    // Two lines are not the same as one with both.
+    // With the length, two lines have another digest than one line with the bytes of both.
     digest.update(&(line.len() as u64).to_le_bytes());
     digest.update(line);
 }
@@ -309,7 +309,7 @@ fn unwritable(path: &Path, source: io::Error) -> PackError {
     }
 }
 
-/// A file in `folder` whose name no program takes for one of Parquet's.
+/// Creates a file in `folder` with a name that no program takes for a Parquet file.
 fn temporary_file(folder: &Path) -> io::Result<(File, TempPath)> {
     create_private_folder(folder)?;
     let [begin, end] = TEMPORARY;
@@ -320,7 +320,7 @@ fn temporary_file(folder: &Path) -> io::Result<(File, TempPath)> {
     Ok(file.into_parts())
 }
 
-/// The folders of the partition that the line `root` belongs to.
+/// The path of the partition that the line `root` belongs to.
 pub(crate) fn partition_of(root: Node<'_>) -> Result<PathBuf, PackError> {
     let cluster = root.get("cluster").and_then(Node::as_str);
     let cluster = cluster.ok_or_else(|| PackError::Missing("cluster".to_owned()))?;
@@ -330,12 +330,12 @@ pub(crate) fn partition_of(root: Node<'_>) -> Result<PathBuf, PackError> {
 
 fn partition(cluster: &str, time: &str) -> Result<PathBuf, PackError> {
     let wrong = || PackError::Unexpected("time".to_owned());
-    // In UTC, whatever zone it is written in.
+    // Converted to UTC.
     let time = Time::parse(time).ok_or_else(wrong)?.to_string();
     let (date, clock) = time.split_once('T').ok_or_else(wrong)?;
     let hour = clock.get(..2).ok_or_else(wrong)?;
     let cluster = match cluster {
-        // Hive's name of what is null or empty.
+        // Hive's name for null or an empty string.
         "" => Cow::Borrowed("__HIVE_DEFAULT_PARTITION__"),
         cluster => Cow::from(utf8_percent_encode(cluster, IN_FOLDER)),
     };

@@ -1,4 +1,4 @@
-//! A folder of files that is bounded by bytes and age together: the oldest files are removed first.
+//! A folder of files, bounded by total size and age: the oldest files are removed first.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -8,21 +8,22 @@ use std::time::{Duration, SystemTime};
 
 use crate::config::FolderBounds;
 
-/// What a file takes at least: a directory of very small files is bounded too.
+/// The bytes that a file counts at least, so that the number of very small files is bounded, too.
 const MIN_FILE_BYTES: u64 = 512;
 
 /// The folder.
 #[derive(Debug)]
 pub(crate) struct BoundedFolder {
     bounds: FolderBounds,
-    /// When the file of a name was begun; `None` of other files, which are left alone.
+    /// The time at which the file of a name was created; `None` for other files, which are not
+    /// touched.
     begun: fn(&str) -> Option<SystemTime>,
-    /// What all files take, and when that was last read.
+    /// The total size of all files, and when it was last computed.
     total: u64,
     read_at: SystemTime,
 }
 
-/// A file in it, of this process or another one.
+/// A file in the folder, of this process or another one.
 #[derive(Debug)]
 struct WrittenFile {
     path: PathBuf,
@@ -30,11 +31,11 @@ struct WrittenFile {
     begun: SystemTime,
 }
 
-/// Makes a folder where it is missing, for its owner alone.
+/// Creates a folder if it is missing, accessible to its owner only.
 ///
 /// # Errors
 ///
-/// It cannot be made.
+/// The folder cannot be created.
 pub(crate) fn create_private_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
@@ -42,12 +43,12 @@ pub(crate) fn create_private_folder(folder: &Path) -> io::Result<()> {
 // === impl BoundedFolder ===
 
 impl BoundedFolder {
-    /// Makes the folder where it is missing, for its owner alone, and removes what is beyond the
-    /// bounds.
+    /// Creates the folder if it is missing, accessible to its owner only, and removes files beyond
+    /// the bounds.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made or read.
+    /// The folder cannot be created or read.
     pub(crate) fn open(
         bounds: &FolderBounds,
         begun: fn(&str) -> Option<SystemTime>,
@@ -64,11 +65,11 @@ impl BoundedFolder {
         Ok(folder)
     }
 
-    /// Makes the folder where it is missing, for its owner alone.
+    /// Creates the folder if it is missing, accessible to its owner only.
     ///
     /// # Errors
     ///
-    /// It cannot be made.
+    /// The folder cannot be created.
     pub(crate) fn create(&self) -> io::Result<()> {
         create_private_folder(&self.bounds.folder)
     }
@@ -86,22 +87,22 @@ impl BoundedFolder {
         self.read_at
     }
 
-    /// Whether `more` bytes fit without a look at the files.
+    /// Whether `more` bytes fit, by the size that is known without listing the files.
     pub(crate) const fn has_room(&self, more: u64) -> bool {
         self.total + more <= self.bounds.max_bytes
     }
 
-    /// So many bytes were written.
+    /// Counts bytes that were written.
     pub(crate) const fn add(&mut self, bytes: u64) {
         self.total += bytes;
     }
 
-    /// Removes files, the oldest first, until `more` bytes fit and nothing is too old; never the
-    /// one at `open`, which is being written.
+    /// Removes files, the oldest first, until `more` bytes fit and no file is too old. The file at
+    /// `open`, which is being written, is never removed.
     ///
     /// # Errors
     ///
-    /// The folder cannot be read, or a file not be removed.
+    /// The folder cannot be read, or a file cannot be removed.
     pub(crate) fn bound(&mut self, more: u64, open: Option<&Path>, now: SystemTime) -> io::Result<()> {
         self.read_at = now;
         let mut written = self.written()?;
@@ -124,16 +125,16 @@ impl BoundedFolder {
         Ok(())
     }
 
-    /// As [`BoundedFolder::bound`] with nothing to be written. What cannot be removed now is tried
-    /// again later.
+    /// Like [`BoundedFolder::bound`] without bytes to be written. Files that cannot be removed are
+    /// tried again later.
     pub(crate) fn tidy(&mut self, open: Option<&Path>, now: SystemTime) {
         if let Err(error) = self.bound(0, open, now) {
             tracing::warn!(%error, folder = %self.path().display(), "old files cannot be removed");
         }
     }
 
-    /// The longest pause between two looks for what has become too old, where files are begun
-    /// `files` times in `maxAge`.
+    /// The longest interval between two searches for files that are too old, if `files` files are
+    /// created within `maxAge`.
     pub(crate) fn pause(&self, files: u32) -> Duration {
         self.bounds.max_age / files / 2
     }
@@ -145,7 +146,7 @@ impl BoundedFolder {
             let Some(begun) = entry.file_name().to_str().and_then(self.begun) else {
                 continue;
             };
-            // One that another process removes meanwhile takes no place.
+            // A file that another process has removed does not count.
             if let Ok(found) = entry.metadata() {
                 files.push(WrittenFile {
                     path: entry.path(),

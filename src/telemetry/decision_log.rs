@@ -1,7 +1,7 @@
 //! The decision log: one line of JSON for every decision, whether it allows or denies.
 //!
-//! No request waits for the file or pipe: if too many lines are queued, further ones are
-//! dropped and counted. Lines are bounded too: long values are cut, and the line then has
+//! No request waits for the file or pipe: if too many lines are queued, further ones are dropped
+//! and counted. Lines are bounded, too: long values are truncated, and the line then has
 //! `"truncated": true`.
 
 mod record;
@@ -22,30 +22,30 @@ use record::Line;
 
 pub use record::{DecisionLine, LoggedQuestion, Record, ShadowDecision, TextRedaction};
 
-/// Bytes that may wait for the writer: some ten thousand usual lines.
+/// The most bytes of lines in the queue: about ten thousand typical ones.
 const MAX_PENDING_BYTES: usize = 8 << 20;
 
-/// What a new file's owner and group may do.
+/// The permissions of a new file.
 const MODE: u32 = 0o640;
 
-/// Where lines go.
+/// The destination of lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
     /// Standard output.
     Stdout,
-    /// A regular file; lines are appended, and its owner's group may read it.
+    /// A regular file, to which lines are appended. The group of its owner may read it.
     File(PathBuf),
 }
 
-/// A log that takes lines. Cheap to clone; the writer ends with the last clone.
+/// A log for lines. Cheap to clone; the writer ends with the last clone.
 #[derive(Debug, Clone)]
 pub struct DecisionLog(LineQueue);
 
-/// How many parts a question has.
+/// The number of parts of a question.
 const PARTS: usize = 6;
 
-/// Verbs that are counted by name where there is no room for the question. Others are `other`:
-/// `kubectl auth can-i` asks for any verb.
+/// The verbs that are counted by name when the limit on questions is reached. Others count as
+/// `other`, because `kubectl auth can-i` accepts any verb.
 const VERBS: [&str; 20] = [
     "get",
     "list",
@@ -69,8 +69,8 @@ const VERBS: [&str; 20] = [
     "attest",
 ];
 
-/// The entries of a user's `extra` that name one token, Pod or node: a question that is asked by
-/// the Pods of a Deployment is one question.
+/// The keys of a user's `extra` that identify one token, Pod or node. They are left out, so that
+/// the same question of the Pods of a Deployment is one question.
 const OF_ONE_TOKEN: [&str; 5] = [
     "authentication.kubernetes.io/credential-id",
     "authentication.kubernetes.io/node-name",
@@ -79,24 +79,26 @@ const OF_ONE_TOKEN: [&str; 5] = [
     "authentication.kubernetes.io/pod-uid",
 ];
 
-/// A question and its answer, whose text lies elsewhere.
+/// A question and its decision. Its text is stored separately.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CountedQuestion {
-    /// When it was decided, in seconds since 1970.
+    /// The time of the decision, in seconds since 1970.
     pub(crate) time: u64,
-    /// The verb, or the operation of an admission review; `other` of verbs that are not Kubernetes'.
+    /// The verb, or the operation of an admission review; `other` for verbs that are not in
+    /// `VERBS`.
     pub(crate) verb: &'static str,
-    /// The answer.
+    /// The decision.
     pub(crate) decision: &'static str,
-    /// Where each part of the text ends.
+    /// The end of each part in the text.
     ends: [usize; PARTS],
 }
 
 /// The parts of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QuestionParts<'t> {
-    /// The cluster, as a JSON string, and the member `caller` after it where the caller has a token in the
-    /// path: what such a caller claims is counted apart, as if of another cluster.
+    /// The cluster, as a JSON string, followed by the member `caller` if the caller uses a path
+    /// token: such a caller's unproven claims are counted separately, like those of another
+    /// cluster.
     pub(crate) cluster: &'t str,
     /// The user, as a JSON string.
     pub(crate) user: &'t str,
@@ -106,7 +108,7 @@ pub(crate) struct QuestionParts<'t> {
     pub(crate) extra: &'t str,
     /// `"selectors":{…}`; empty without.
     pub(crate) selectors: &'t str,
-    /// `"endpoint":…` and the members after it: the rest of the question, and the answer.
+    /// `"endpoint":…` and the members after it: the rest of the question, and the decision.
     pub(crate) answer: &'t str,
 }
 
@@ -116,7 +118,7 @@ impl DecisionLog {
     /// Opens the destination and starts the writer. `dropped` counts lost lines.
     ///
     /// # Errors
-    /// When the file cannot be opened or no thread be started.
+    /// The file cannot be opened, or the thread cannot be started.
     pub fn open(destination: Destination, dropped: IntCounter) -> io::Result<Self> {
         let sink = destination.open()?;
         Self::start(sink, move || destination.open(), dropped, MAX_PENDING_BYTES)
@@ -144,22 +146,22 @@ impl DecisionLog {
         LineQueue::start(sink, reopen, settings).map(Self)
     }
 
-    /// Queues the line of a decision, or drops and counts it when the queue is full.
+    /// Queues the line of a decision, or drops and counts it if the queue is full.
     pub fn record(&self, record: &Record<'_>) {
         record.with_line(|line| self.write(line, true));
     }
 
-    /// Queues a line that was made already, with the rules that came nearest or without.
+    /// Queues a line, with or without the nearest misses.
     pub fn write(&self, line: &DecisionLine<'_>, with_near_misses: bool) {
         self.0.push(line.parts(with_near_misses));
     }
 
-    /// Has a file opened again before the next line, after it was moved away.
+    /// Reopens the file before the next line, after it was moved away.
     pub fn reopen(&self) {
         self.0.reopen();
     }
 
-    /// Waits until every line so far is written, `limit` at most. Whether it is.
+    /// Waits until every line is written, for `limit` at most, and returns whether it is.
     #[must_use]
     pub fn flush(&self, limit: Duration) -> bool {
         self.0.flush(limit)
@@ -180,7 +182,7 @@ impl Destination {
 // === impl CountedQuestion ===
 
 impl CountedQuestion {
-    /// Writes the parts of `record` to `text`, which is empty.
+    /// Writes the parts of `record` to `text`, which must be empty.
     pub(crate) fn write(record: &Record<'_>, text: &mut String) -> Self {
         let question = Self::write_parts(
             [record.cluster, record.caller],
@@ -196,7 +198,7 @@ impl CountedQuestion {
         }
     }
 
-    /// The same without an answer, of a cluster and the caller that speaks for it.
+    /// Like [`write`](Self::write) without a decision, for a cluster and its caller.
     pub(crate) fn write_question(
         cluster: [&str; 2],
         question: &LoggedQuestion<'_>,
@@ -246,7 +248,7 @@ impl CountedQuestion {
         }
     }
 
-    /// The parts of what was written to `text`.
+    /// The parts in `text`, to which the question was written.
     pub(crate) fn parts<'t>(&self, text: &'t str) -> QuestionParts<'t> {
         let mut start = 0;
         let [cluster, user, groups, extra, selectors, answer] = self.ends.map(|end| {
@@ -301,7 +303,7 @@ impl Line<'_> {
         self.raw("}");
     }
 
-    /// The rest of the question; the verb.
+    /// Writes the rest of the question, and returns the verb.
     fn asked(&mut self, question: &LoggedQuestion<'_>) -> &'static str {
         let known = |verb: &str| VERBS.into_iter().find(|known| *known == verb).unwrap_or("other");
         self.raw(r#""endpoint":""#);
@@ -349,7 +351,7 @@ impl Line<'_> {
         }
     }
 
-    /// Without the object's name: each object that is created has another one.
+    /// Leaves out the name of the object, because every created object has another one.
     fn operation(&mut self, request: &Request<'_>) {
         self.members(&[
             ("operation", request.operation.as_str()),
@@ -365,7 +367,7 @@ impl Line<'_> {
         }
     }
 
-    /// Without reasons, which may quote what is each time another.
+    /// Leaves out the reasons, because they may quote values that differ each time.
     fn shadow_decisions(&mut self, shadow: &[ShadowDecision<'_>]) {
         if shadow.is_empty() {
             return;

@@ -7,9 +7,9 @@
 //!                                                         full: dropped and counted
 //! ```
 //!
-//! No answer waits for the collector or for a disk. While the collector is away, segments stay in the
-//! backlog, and the oldest is tried again after a growing pause. Files of a spool are also sent after a
-//! restart. A record may arrive twice, if an answer of the collector is lost.
+//! No response waits for the collector or for a disk. While the collector is unavailable, segments
+//! stay in the backlog, and the oldest is retried after growing pauses. Files of a spool are also
+//! sent after a restart. A record may arrive twice if a response of the collector is lost.
 
 mod backlog;
 
@@ -37,22 +37,22 @@ use crate::config::{SpoolBounds, Tracing};
 use backlog::{Backlog, MAX_PENDING_BYTES, MAX_SEGMENT_AGE_AWAY, MIN_RETRY_DELAY, Spool, lock};
 use portcullis_policy::model::cut;
 
-/// A segment is closed once it has so many bytes.
+/// The size in bytes at which a segment is closed.
 const SEGMENT_BYTES: usize = 512 << 10;
 /// How long a segment waits for more lines.
 const MAX_SEGMENT_AGE: Duration = Duration::from_secs(1);
-/// Bytes of lines in one request: collectors take 4 MiB.
+/// The most bytes of lines in one request. Collectors accept 4 MiB.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
-/// What is read of a collector's answer.
+/// The most bytes of a collector's response.
 const MAX_REPLY_BYTES: usize = 64 << 10;
-/// What is quoted of it.
+/// The most bytes of its message that are logged.
 const MAX_MESSAGE_BYTES: usize = 512;
-/// How long sending may take.
+/// The timeout of one attempt.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The longest pause between two attempts, which are doubled until then.
+/// The longest pause between two attempts. Pauses are doubled up to this.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-/// Where decisions are sent as log records at present, if anywhere.
+/// The current export of decisions as log records, if there is one.
 #[derive(Debug)]
 pub struct LogRecords {
     queue: SwitchedQueue<Option<SpoolBounds>, Vec<u8>>,
@@ -65,9 +65,9 @@ struct SegmentWriter {
     backlog: Arc<Backlog>,
     lines: Vec<u8>,
     count: u64,
-    /// When the first of them was added.
+    /// The time at which the first of the lines was added.
     begun: Instant,
-    /// Whether the last segment could not be written: that is logged once.
+    /// Whether the last segment could not be written, which is logged once.
     is_failing: bool,
 }
 
@@ -75,9 +75,9 @@ struct SegmentWriter {
 struct Sender {
     backlog: Arc<Backlog>,
     runtime: Runtime,
-    /// The collector that was connected to last.
+    /// The endpoint and client that were used last.
     client: Option<(Arc<str>, LogsServiceClient<Channel>)>,
-    /// Whether the collector rejected what it was sent last: that is logged once.
+    /// Whether the collector rejected the last request, which is logged once.
     is_rejected: bool,
 }
 
@@ -92,7 +92,7 @@ enum SendError {
 // === impl LogRecords ===
 
 impl LogRecords {
-    /// Nothing is sent yet. `dropped` counts decisions that no collector will get.
+    /// Sends nothing until [`follow`](Self::follow). `dropped` counts decisions that are not sent.
     #[must_use]
     pub fn new(dropped: IntCounter) -> Self {
         Self {
@@ -102,8 +102,8 @@ impl LogRecords {
         }
     }
 
-    /// Applies the settings of `tracing` from now on; `None` ends sending. Lines that wait in memory are still
-    /// sent once; those that wait in a spool stay there.
+    /// Applies the settings of `tracing` from now on; `None` stops sending. Lines in memory are
+    /// still sent once; those in a spool stay there.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl LogRecords {
         self.queue.is_on()
     }
 
-    /// Queues the line of a decision, or drops and counts it when the queue is full.
+    /// Queues the line of a decision, or drops and counts it if the queue is full.
     pub fn write(&self, line: &DecisionLine<'_>, with_near_misses: bool) {
         self.queue.push(|queue| {
             let [start, end] = line.parts(with_near_misses);
@@ -149,7 +149,8 @@ impl LogRecords {
         });
     }
 
-    /// Waits until every line so far is sent or in the spool, for `limit` at most. Returns whether that is so.
+    /// Waits until every line is sent or in the spool, for `limit` at most, and returns whether
+    /// that is so.
     #[must_use]
     pub fn flush(&self, limit: Duration) -> bool {
         self.queue.flush(limit)
@@ -169,7 +170,7 @@ impl SegmentWriter {
         }
     }
 
-    /// How long the segment may still wait for more lines.
+    /// How long the segment may wait for more lines.
     fn time_left(&self) -> Duration {
         let age = if self.backlog.state().is_away {
             MAX_SEGMENT_AGE_AWAY
@@ -197,7 +198,7 @@ impl SegmentWriter {
 }
 
 impl BatchWriter<Vec<u8>> for SegmentWriter {
-    /// Returns 0: lines that are lost later are counted where they are dropped.
+    /// Returns 0, because lines are counted where they are dropped.
     fn write(&mut self, batch: &mut Vec<u8>, items: u64) -> u64 {
         if self.lines.is_empty() {
             self.begun = Instant::now();
@@ -265,8 +266,8 @@ impl Sender {
         }
     }
 
-    /// Sends lines until the collector has accepted or rejected them, and returns `true`; `false` if sending ends
-    /// before that. Lines that are in no file then count as dropped.
+    /// Sends lines until the collector has accepted or rejected them, and returns `true`; `false`
+    /// if sending ends before. Lines that are not in a file then count as dropped.
     fn send_until_taken(&mut self, lines: &[u8]) -> bool {
         let mut delay = MIN_RETRY_DELAY;
         loop {
@@ -306,7 +307,7 @@ impl Sender {
     /// Sends lines once, and returns how many records the collector rejected.
     fn send(&mut self, endpoint: &Arc<str>, lines: &[u8]) -> Result<u64, SendError> {
         let request = request(lines, SystemTime::now());
-        // Connecting begins when something is sent, on the runtime.
+        // The channel connects when a request is sent, on the runtime.
         let _within = self.runtime.enter();
         let mut client = match self.client.take() {
             Some((of, client)) if of == *endpoint => client,
@@ -340,7 +341,7 @@ fn connect(endpoint: &Arc<str>) -> Result<LogsServiceClient<Channel>, tonic::tra
 // === impl SendError ===
 
 impl From<&Status> for SendError {
-    /// <https://opentelemetry.io/docs/specs/otlp/#failures>
+    /// Follows <https://opentelemetry.io/docs/specs/otlp/#failures>.
     fn from(status: &Status) -> Self {
         let text = format!(
             "{:?}: {}",
@@ -355,7 +356,8 @@ impl From<&Status> for SendError {
             | Code::Unavailable
             | Code::DataLoss
             | Code::ResourceExhausted => Self::Away(text),
-            // The answers of a proxy, or of a service that is not a collector: a collector may replace it.
+            // Responses of a proxy, or of a service that is not a collector: a collector may
+            // replace it.
             Code::Unimplemented | Code::Unauthenticated | Code::PermissionDenied | Code::Unknown => {
                 Self::Away(text)
             }
@@ -373,7 +375,7 @@ fn requests(lines: &[u8]) -> impl Iterator<Item = &[u8]> {
         let end = if most.len() == rest.len() {
             rest.len()
         } else {
-            // A line is far shorter than a request.
+            // A line is much shorter than a request.
             most.iter()
                 .rposition(is_end)
                 .map_or(most.len(), |position| position + 1)

@@ -14,32 +14,32 @@ use super::table::FORMAT_VERSION;
 use crate::config::files;
 use portcullis_policy::explain::logged::{LoggedAttributes, LoggedDecision, LoggedObject, LoggedSelector};
 
-/// The longest line that is read. The gateway writes no line that is even a tenth as long.
+/// The longest line that is read. The longest line of the gateway has less than a tenth of that.
 const MAX_LINE_BYTES: u64 = 1 << 20;
 
-/// How many bytes of distinct rows are gathered for merging before they are passed on.
+/// The most bytes of distinct rows that are collected for merging before they are passed on.
 const MAX_MERGED_BYTES: usize = 256 << 20;
 
-/// The memory of a gathered row in addition to its text, in bytes.
+/// The memory of a collected row in addition to its text, in bytes.
 const ROW_BYTES: usize = 128;
 
-/// Where the answer of a row begins.
+/// The beginning of the decision in a row.
 const ANSWER: &[u8] = b",\"decision\":\"";
 
-/// Where the counts of a row begin.
+/// The beginning of the counts in a row.
 const COUNTS: &[u8] = b",\"count\":";
 
-/// A row of one or more files: a question, its answer, and how often that occurred.
+/// A row of one or more files: a question, the decision, and how often both occurred.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UsageRow<'l> {
     /// The cluster.
     #[serde(borrow)]
     pub cluster: Cow<'l, str>,
-    /// The caller, where it has a token in the path; else empty.
+    /// The caller, if it uses a path token; otherwise empty.
     #[serde(borrow)]
     pub caller: Cow<'l, str>,
-    /// The user; empty where many users were counted together.
+    /// The user; empty if several users are counted together.
     #[serde(borrow)]
     pub user: Cow<'l, str>,
     /// The digest of the user's groups.
@@ -51,27 +51,27 @@ pub struct UsageRow<'l> {
     /// The digest of the selectors.
     #[serde(borrow)]
     pub selectors_digest: Cow<'l, str>,
-    /// Whether it counts many questions, of which nothing but the verb is known.
+    /// Whether it counts several questions, of which only the verb is known.
     pub other: bool,
-    /// What was asked: `authorize`, `validate`, `mutate`.
+    /// The endpoint: `authorize`, `validate` or `mutate`.
     #[serde(borrow)]
     pub endpoint: Cow<'l, str>,
-    /// The question.
+    /// The attributes of the request.
     #[serde(borrow)]
     pub attributes: LoggedAttributes<'l>,
-    /// The answer.
+    /// The decision.
     #[serde(borrow)]
     pub decision: Cow<'l, str>,
-    /// What decided.
+    /// The object that decided.
     #[serde(borrow)]
     pub cause: Option<LoggedObject<'l>>,
-    /// The policies that would have decided otherwise.
+    /// The policies in Shadow that would have decided otherwise.
     #[serde(borrow)]
     pub shadow: Vec<LoggedObject<'l>>,
-    /// The exceptions from denials.
+    /// The exceptions that lifted denials.
     #[serde(borrow)]
     pub exceptions: Vec<LoggedObject<'l>>,
-    /// Whether texts were cut.
+    /// Whether strings were truncated.
     pub truncated: bool,
     /// How often it occurred.
     pub count: u64,
@@ -83,7 +83,7 @@ pub struct UsageRow<'l> {
     pub last: Cow<'l, str>,
 }
 
-/// Where a row occurs first.
+/// Where a row occurred first.
 #[derive(Debug, Clone, Copy)]
 pub struct RowPlace<'f> {
     /// The file.
@@ -92,7 +92,7 @@ pub struct RowPlace<'f> {
     pub line: u64,
 }
 
-/// Why files of usage cannot be read.
+/// Why usage files cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UsageError {
@@ -104,16 +104,16 @@ pub enum UsageError {
         /// The cause.
         source: io::Error,
     },
-    /// A folder has no file of usage.
+    /// A folder contains no usage file.
     #[error("there is no file of usage in `{}`: name the folder of `usage.folder`", .0.display())]
     Empty(PathBuf),
-    /// A file does not begin with the header of a file of usage.
+    /// A file does not begin with the header of a usage file.
     #[error("`{}` is no file of usage: the first line does not say `portcullisUsage`", .0.display())]
     NoUsage(PathBuf),
-    /// A row cannot be read.
+    /// A row is invalid.
     #[error("{0}")]
     Broken(String),
-    /// There are too many different rows.
+    /// There are too many distinct rows.
     #[error("there are too many different questions: name fewer files of usage")]
     TooMany,
     /// A file has a format of a later version.
@@ -134,14 +134,14 @@ pub trait UsageReader {
     /// The error with which the receiver stops the reading.
     type Error: From<UsageError>;
 
-    /// Receives a row. Equal rows are merged into one, unless there are very many different ones.
+    /// Receives a row. Equal rows are merged into one, unless there are very many distinct rows.
     ///
     /// # Errors
     ///
     /// An error stops the reading.
     fn row(&mut self, row: UsageRow<'_>, place: RowPlace<'_>) -> Result<(), Self::Error>;
 
-    /// Receives the place of a line that cannot be read, and the reason.
+    /// Receives the place of an invalid line, and the reason.
     fn broken(&mut self, place: RowPlace<'_>, why: &str);
 }
 
@@ -154,11 +154,11 @@ struct UsageHeader {
     hour: String,
 }
 
-/// How often each question was asked, no matter what was answered.
+/// How often each question was asked, with any decision.
 #[derive(Debug)]
 pub struct UsageWeights(MergedRows);
 
-/// How often something was asked, and when.
+/// How often a question was asked, and when.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageWeight {
     /// How often it was asked.
@@ -174,7 +174,7 @@ pub struct UsageWeight {
 struct MergedRows {
     by_text: HashMap<Box<[u8]>, MergedCounts>,
     bytes: usize,
-    /// Whether rows that differ only in the answer are merged, too.
+    /// Whether rows that differ only in the decision are merged, too.
     without_answer: bool,
 }
 
@@ -186,7 +186,7 @@ struct MergedCounts {
     count: u64,
     first: WrittenTime,
     last: WrittenTime,
-    /// Where the first of the merged rows is: the index of the file, and the line.
+    /// The index of the file and the line of the first of the merged rows.
     file: usize,
     line: u64,
 }
@@ -263,8 +263,8 @@ impl UsageWeights {
         Ok(Self(merged))
     }
 
-    /// How often the question with this text (`question_text`) was asked; `None` if it was not, or if that is not
-    /// known.
+    /// How often the question with this text (`question_text`) was asked; `None` if it never was,
+    /// or if it was counted only together with others.
     #[must_use]
     pub fn of(&self, question: &str) -> Option<UsageWeight> {
         let counts = self.0.by_text.get(question.as_bytes())?;
@@ -280,14 +280,14 @@ impl UsageWeights {
 // === impl UsageWeight ===
 
 impl UsageWeight {
-    /// Adds `more` to the count, and extends the span of time by it.
+    /// Adds the count of `more`, and extends the period by it.
     pub fn add(&mut self, more: Self) {
         self.count = self.count.saturating_add(more.count);
         self.first = std::mem::take(&mut self.first).min(more.first);
         self.last = std::mem::take(&mut self.last).max(more.last);
     }
 
-    /// Adds `more` to a sum that may still be empty.
+    /// Adds `more` to a sum that may be `None`.
     pub fn add_to(sum: &mut Option<Self>, more: Self) {
         match sum {
             Some(sum) => sum.add(more),
@@ -301,7 +301,7 @@ impl UsageWeight {
 impl UsageReader for BrokenRows {
     type Error = UsageError;
 
-    /// Receives rows whose members are in another order than the gateway writes.
+    /// Receives rows whose members are in another order than the gateway's.
     fn row(&mut self, _: UsageRow<'_>, place: RowPlace<'_>) -> Result<(), UsageError> {
         self.broken(place, "not as the gateway writes it");
         Ok(())
@@ -336,8 +336,8 @@ impl MergedRows {
         Ok(())
     }
 
-    /// Adds a row. A row whose members are in another order, as another program may write it, is passed on at
-    /// once.
+    /// Adds a row. A row whose members are in another order, as another program may write it, is
+    /// passed on directly.
     fn add<R: UsageReader>(
         &mut self,
         file: usize,
@@ -371,7 +371,7 @@ impl MergedRows {
         Ok(())
     }
 
-    /// Passes the merged rows to `reader`, in the order in which they occurred first.
+    /// Passes the merged rows to `reader`, in the order in which they first occurred.
     fn hand_on<R: UsageReader>(&mut self, files: &[PathBuf], reader: &mut R) -> Result<(), R::Error> {
         self.bytes = 0;
         let mut rows: Vec<_> = std::mem::take(&mut self.by_text).into_iter().collect();
@@ -400,7 +400,8 @@ impl MergedRows {
     }
 }
 
-/// Reads the rows of the file at `path` that are `wanted`, without merging them. Returns the hour of the file.
+/// Reads the `wanted` rows of the file at `path` without merging them. Returns the hour of the
+/// file.
 ///
 /// # Errors
 ///
@@ -469,8 +470,8 @@ fn header(path: &Path, line: &[u8]) -> Result<UsageHeader, UsageError> {
     }
 }
 
-/// Splits a row into the text before its counts, and the counts. `None` if the counts are not at the end, where
-/// the gateway writes them.
+/// Splits a row into the text before its counts, and the counts. Returns `None` if the counts are
+/// not at the end, where the gateway writes them.
 fn split(line: &[u8]) -> Option<(&[u8], MergedCounts)> {
     let (text, counts) = line.split_at_checked(memmem::rfind(line, COUNTS)?)?;
     let counts = counts.strip_prefix(COUNTS)?.strip_suffix(b"}\n")?;
@@ -489,7 +490,7 @@ fn split(line: &[u8]) -> Option<(&[u8], MergedCounts)> {
     Some((text, counts))
 }
 
-/// `time`, if it has the one format in which times can be compared as text.
+/// Returns `time` if it has the one format in which strings compare like times.
 fn timestamp(time: &WrittenTime) -> Option<WrittenTime> {
     let form = b"0000-00-00T00:00:00Z";
     let fits = |(byte, form): (&u8, &u8)| match form {
@@ -502,7 +503,8 @@ fn timestamp(time: &WrittenTime) -> Option<WrittenTime> {
 // === impl UsageRow ===
 
 impl<'l> UsageRow<'l> {
-    /// The row as a line of the decision log: what the lines of all counted decisions have in common.
+    /// The row as a line of the decision log with the members that all counted decisions have in
+    /// common.
     #[must_use]
     pub fn into_logged(mut self) -> LoggedDecision<'l> {
         if !self.selectors_digest.is_empty() {

@@ -1,12 +1,13 @@
-//! The counts of one hour, in a bounded part of memory.
+//! The counts of one hour, in bounded memory.
 //!
 //! ```text
-//! cluster ─▶ user ─┬▶ question and answer: count, first, last
-//!                  └▶ verb and answer: what found no room
+//! cluster ─▶ user ─┬▶ question and decision: count, first, last
+//!                  └▶ verb and decision: for questions beyond the limit
 //! ```
 //!
-//! A user has a part of the room, whatever it asks for; a cluster has a part that no other one
-//! takes. What finds no room is counted by user and verb, and a user that finds none by verb.
+//! A user may use a part of the memory, for any questions. Each cluster has a part that no other
+//! one uses. Questions beyond the limit are counted by user and verb, and those of users beyond the
+//! limit by verb.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -19,27 +20,27 @@ use time::format_description::well_known::Rfc3339;
 use crate::config::hexadecimal;
 use crate::telemetry::decision_log::{CountedQuestion, LoggedQuestion, QuestionParts};
 
-/// The version of the format of what is written, and the newest that is read.
+/// The version of the format that is written, and the newest that can be read.
 pub(crate) const FORMAT_VERSION: u64 = 1;
 
-/// What a row takes besides its texts: its counts in memory, and in the file.
+/// The bytes of a row in addition to its strings: its counts in memory and in the file.
 const ROW_BYTES: usize = 192;
 
-/// What a user takes besides its name.
+/// The bytes of a user in addition to its name.
 const USER_BYTES: usize = 256;
 
-/// The part of the room that one user may take: 1 / this.
+/// One user may use the memory divided by this.
 const USER_PART: usize = 64;
 
-/// Questions that wait for being counted.
+/// Questions that wait to be counted.
 #[derive(Debug, Default)]
 pub(crate) struct UsageBatch {
     text: String,
-    /// With the length of the text of each.
+    /// Each question with the length of its text.
     questions: Vec<(CountedQuestion, usize)>,
 }
 
-/// How often something was asked, and when.
+/// How often a question was asked, and when.
 #[derive(Debug, Clone, Copy)]
 struct Occurrences {
     count: u64,
@@ -48,33 +49,33 @@ struct Occurrences {
     last: u64,
 }
 
-/// What found no room, by verb and answer: both are of fixed sets.
+/// Counts by verb and decision, which both have a fixed set of values.
 type OtherRows = BTreeMap<(&'static str, &'static str), Occurrences>;
 
-/// The counts.
+/// The counts of one hour.
 #[derive(Debug)]
 pub(crate) struct UsageTable {
     max_bytes: usize,
-    /// Among how many clusters the reserved half is divided.
+    /// The number of clusters among which the reserved half is divided.
     clusters: usize,
     by_cluster: HashMap<Box<str>, ClusterRows>,
-    /// Groups, extra and selectors, by their text: the digest that rows have.
+    /// The digests in rows, by the text of groups, extra or selectors.
     digests: HashMap<Box<str>, Box<str>>,
-    /// What is taken of the half that is common.
+    /// The bytes in use of the common half.
     common: usize,
-    /// How many decisions were counted.
+    /// The number of decisions that were counted.
     decisions: u64,
-    /// Where the row of a question is put together.
+    /// A buffer for the row of a question.
     row: String,
 }
 
 /// The counts of a cluster.
 #[derive(Debug, Default)]
 struct ClusterRows {
-    /// What is taken of the part that is reserved for the cluster.
+    /// The bytes in use of the part that is reserved for the cluster.
     own: usize,
     by_user: HashMap<Box<str>, UserRows>,
-    /// Of users that found no room.
+    /// The counts of users beyond the limit.
     other: OtherRows,
 }
 
@@ -86,12 +87,12 @@ struct UserRows {
     other: OtherRows,
 }
 
-/// Where a decision was counted.
+/// How a decision was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CountedAs {
     /// In the row of its question.
     Question,
-    /// Among others.
+    /// Together with other questions.
     Other,
 }
 
@@ -112,7 +113,7 @@ impl UsageBatch {
         })
     }
 
-    /// Leaves it empty, with the memory of `spare` bytes.
+    /// Clears the batch, and keeps the memory of `spare` bytes.
     pub(crate) fn clear(&mut self, spare: usize) {
         self.text.clear();
         self.text.shrink_to(spare);
@@ -125,7 +126,7 @@ impl UsageBatch {
 // === impl UsageTable ===
 
 impl UsageTable {
-    /// An empty one, for so many bytes and clusters.
+    /// An empty table for this number of bytes and clusters.
     pub(crate) fn new(max_bytes: usize, clusters: usize) -> Self {
         Self {
             max_bytes,
@@ -142,7 +143,7 @@ impl UsageTable {
         self.decisions
     }
 
-    /// Counts a decision, whose question is in `text`.
+    /// Counts a decision, whose question is encoded in `text`.
     pub(crate) fn count(&mut self, question: &CountedQuestion, text: &str) -> CountedAs {
         self.decisions += 1;
         let parts = question.parts(text);
@@ -159,7 +160,7 @@ impl UsageTable {
         counted
     }
 
-    /// Writes the row of `parts`; whether all its digests are known. Unknown ones are left out.
+    /// Writes the row of `parts` without unknown digests, and returns whether there were none.
     fn write_row(&self, parts: &QuestionParts<'_>, row: &mut String) -> bool {
         let mut is_known = true;
         for (name, text) in parts.shared() {
@@ -173,7 +174,7 @@ impl UsageTable {
         is_known
     }
 
-    /// Counts a question that was counted before. Whether it was.
+    /// Counts a question that has a row already, and returns whether it has.
     fn count_again(&mut self, parts: &QuestionParts<'_>, row: &str, seen: Occurrences) -> bool {
         let cluster = self.by_cluster.get_mut(parts.cluster);
         let user = cluster.and_then(|cluster| cluster.by_user.get_mut(parts.user));
@@ -181,7 +182,7 @@ impl UsageTable {
         known.map(|known| known.add(seen)).is_some()
     }
 
-    /// Counts a question that was not counted before: in a row of its own, where there is room.
+    /// Counts a question without a row, in a new row if the limits permit.
     fn count_first(
         &mut self,
         parts: &QuestionParts<'_>,
@@ -192,7 +193,7 @@ impl UsageTable {
         let unknown = parts
             .shared()
             .filter(|(_, text)| !self.digests.contains_key(*text));
-        // In the file the row has cluster and user, too.
+        // In the file, the row contains the cluster and the user, too.
         let bytes = parts.cluster.len() + parts.user.len() + parts.answer.len() + ROW_BYTES;
         let bytes = bytes + unknown.map(|(_, text)| 2 * text.len()).sum::<usize>();
         let other = (question.verb, question.decision);
@@ -221,7 +222,7 @@ impl UsageTable {
         CountedAs::Question
     }
 
-    /// The rows of the user, where there is room for it.
+    /// The rows of the user; `None` if it has none and the limit is reached.
     fn user(&mut self, parts: &QuestionParts<'_>) -> Option<&mut UserRows> {
         let cluster = self.by_cluster.get(parts.cluster);
         let is_known = cluster.is_some_and(|cluster| cluster.by_user.contains_key(parts.user));
@@ -232,7 +233,8 @@ impl UsageTable {
         Some(cluster.by_user.entry(parts.user.into()).or_default())
     }
 
-    /// Takes room: of the part of the cluster first, then of what is common. All or nothing.
+    /// Reserves bytes, from the cluster's part first and otherwise from the common half; all or
+    /// nothing.
     fn take(&mut self, cluster: &str, bytes: usize) -> bool {
         let rows = self.by_cluster.entry(cluster.into()).or_default();
         if rows.own + bytes <= self.max_bytes / 2 / self.clusters {
@@ -245,11 +247,11 @@ impl UsageTable {
         true
     }
 
-    /// Writes the file: the table of digests, then the rows.
+    /// Writes the file: first the digests, then the rows.
     ///
     /// # Errors
     ///
-    /// Those of `out`.
+    /// Those of writing to `out`.
     pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         for (text, digest) in &self.digests {
             writeln!(out, "{{\"digest\":\"{digest}\",{text}}}")?;
@@ -268,7 +270,7 @@ impl UsageTable {
     }
 }
 
-/// The text of each row of `question` before its answer, of a cluster and its caller.
+/// The text of each row of `question` before its decision, for a cluster and its caller.
 pub(crate) fn question_text(cluster: [&str; 2], question: &LoggedQuestion<'_>) -> String {
     let mut text = String::new();
     let parts = CountedQuestion::write_question(cluster, question, &mut text);
@@ -297,13 +299,13 @@ fn write_other(out: &mut impl Write, before: &str, rows: &OtherRows) -> io::Resu
     Ok(())
 }
 
-/// A member after others, whose value has no character that JSON escapes.
+/// Writes another member, whose value needs no escapes.
 fn member(out: &mut String, name: &str, value: &str) {
     // Writing to a String does not fail.
     let _infallible = write!(out, ",\"{name}\":\"{value}\"");
 }
 
-/// The first half of a text's SHA-256, in hexadecimal digits.
+/// The first half of the SHA-256 of `text`, in hexadecimal digits.
 fn digest(text: &str) -> Box<str> {
     hexadecimal(sha256(text.as_bytes()).iter().take(16)).into()
 }
@@ -311,7 +313,7 @@ fn digest(text: &str) -> Box<str> {
 // === impl QuestionParts ===
 
 impl<'t> QuestionParts<'t> {
-    /// The parts that stand once in a file, with the names that their digests have in rows.
+    /// The parts that a file contains once, with the names of their digests in rows.
     fn shared(&self) -> impl Iterator<Item = (&'static str, &'t str)> {
         let parts = [
             ("groupsDigest", self.groups),
@@ -347,7 +349,7 @@ impl Occurrences {
 }
 
 impl std::fmt::Display for Occurrences {
-    /// The last members of a row.
+    /// Writes the last members of a row.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let [first, last] = [self.first, self.last].map(timestamp);
         write!(
@@ -358,7 +360,7 @@ impl std::fmt::Display for Occurrences {
     }
 }
 
-/// RFC 3339 in UTC.
+/// Formats a time as RFC 3339 in UTC.
 pub(crate) fn timestamp(seconds: u64) -> String {
     let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
     let time = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);

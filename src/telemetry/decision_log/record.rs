@@ -1,4 +1,4 @@
-//! One line of the decision log: JSON of a bounded length.
+//! One line of the decision log: JSON of bounded length.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -21,64 +21,64 @@ use portcullis_policy::model::{
 /// A decision to be logged.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
-    /// When it was decided.
+    /// The time of the decision.
     pub time: SystemTime,
-    /// The revision of the files it was decided by.
+    /// The revision of the snapshot that decided.
     pub revision: &'a str,
-    /// The cluster the caller speaks for.
+    /// The cluster of the caller.
     pub cluster: &'a str,
     /// The caller's name.
     pub caller: &'a str,
-    /// What was asked; user, groups and extra are part of it.
+    /// The request, including the user with its groups and extra.
     pub question: LoggedQuestion<'a>,
-    /// The answer.
+    /// The decision.
     pub decision: Decision,
     /// What decided, or why nothing matched.
     pub reason: &'a str,
     /// The object that decided.
     pub cause: Option<&'a Cause<'a>>,
-    /// The rules that came nearest, where they are logged.
+    /// The nearest misses, if they are recorded.
     pub near_misses: &'a [TraceEntry],
-    /// What policies and webhooks in shadow would have said.
+    /// The decisions that policies and webhooks in shadow would have made.
     pub shadow: &'a [ShadowDecision<'a>],
-    /// The denials that AdmissionExceptions excused.
+    /// The denials that AdmissionExceptions lifted.
     pub exceptions: &'a [ExcusedDenials],
-    /// What webhooks behind the gateway came to, in the order asked.
+    /// The results of webhooks behind the gateway, in the order of the calls.
     pub webhooks: &'a [WebhookResult],
-    /// What went wrong on the way without preventing an answer; empty is left out.
+    /// An error that did not prevent the decision; an empty one is left out.
     pub evaluation_error: &'a str,
-    /// How long the decision took.
+    /// The time that the decision took.
     pub duration: Duration,
-    /// What hides texts of policies and webhooks that quote what is secret in the object.
+    /// Hides messages of policies and webhooks that quote secrets of the object.
     pub redaction: Option<&'a dyn TextRedaction>,
 }
 
-/// Hides texts that quote what is not to be written.
+/// Hides messages that quote secrets.
 pub trait TextRedaction: Debug {
-    /// `text`, or what stands in its place.
+    /// Returns `text`, or its replacement.
     fn redacted<'t>(&self, text: &'t str) -> &'t str;
 }
 
-/// What was asked.
+/// The request that was decided.
 #[derive(Debug, Clone, Copy)]
 pub enum LoggedQuestion<'a> {
-    /// Whether a user may do something.
+    /// A SubjectAccessReview.
     Authorization(&'a Attributes<'a>),
-    /// Whether an object may be stored, and how. Of the object nothing is written.
+    /// An AdmissionReview. Nothing of its object is logged.
     Admission(Phase, &'a Request<'a>),
 }
 
-/// What a policy or webhook in shadow would have said.
+/// The decision that a policy or webhook in shadow would have made.
 #[derive(Debug, Clone, Copy)]
 pub struct ShadowDecision<'a> {
-    /// The policy's kind; `Webhook`.
+    /// The kind of the policy, or `Webhook`.
     pub kind: &'a str,
-    /// Its name; of a webhook `configuration/webhook`.
+    /// The name of the policy, or `configuration/webhook`.
     pub name: &'a str,
-    /// What it would have decided.
+    /// The decision.
     pub decision: Decision,
-    /// Of a webhook, why it would have refused or has failed; of a policy, why a condition had no
-    /// result. Empty is left out.
+    /// For a webhook, why it would have denied or has failed; for a policy, the error of a
+    /// condition. An empty one is left out.
     pub reason: &'a str,
 }
 
@@ -93,7 +93,7 @@ impl<'a> From<&'a Shadow> for ShadowDecision<'a> {
     }
 }
 
-/// A line that was made, its line break included.
+/// An encoded line, with its line break.
 #[derive(Debug, Clone)]
 pub struct DecisionLine<'l> {
     text: &'l [u8],
@@ -101,7 +101,7 @@ pub struct DecisionLine<'l> {
 }
 
 thread_local! {
-    /// Lines are built here, one after the other, and copied into the queue.
+    /// The buffer in which each line is built before it is copied into the queue.
     static LINE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
@@ -120,7 +120,7 @@ impl Record<'_> {
         });
     }
 
-    /// The line, written to `out`, which is empty.
+    /// Writes the line to `out`, which must be empty.
     fn line<'b>(&self, out: &'b mut String) -> DecisionLine<'b> {
         let near_misses = self.write(&mut Line {
             out,
@@ -133,7 +133,7 @@ impl Record<'_> {
         }
     }
 
-    /// Writes it all; where the rules that came nearest stand in it.
+    /// Writes the line, and returns the range of the nearest misses in it.
     fn write(&self, line: &mut Line<'_>) -> Range<usize> {
         let user = self.question.user();
         line.raw(r#"{"time":""#);
@@ -183,13 +183,13 @@ impl Record<'_> {
 // === impl DecisionLine ===
 
 impl<'l> DecisionLine<'l> {
-    /// All of it.
+    /// The whole line.
     #[must_use]
     pub const fn whole(&self) -> &'l [u8] {
         self.text
     }
 
-    /// The line in two parts, with the rules that came nearest or without.
+    /// The line in two parts, with or without the nearest misses.
     #[must_use]
     pub fn parts(&self, with_near_misses: bool) -> [&'l [u8]; 2] {
         if with_near_misses {
@@ -215,7 +215,7 @@ impl<'a> LoggedQuestion<'a> {
 // === impl Line ===
 
 impl Line<'_> {
-    /// The endpoint and the uid: the user's, or that of an admission review.
+    /// Writes the endpoint and the uid, which is that of the user or of the admission review.
     fn question(&mut self, question: &LoggedQuestion<'_>) {
         self.raw(r#","endpoint":"#);
         let uid = match question {
@@ -384,7 +384,7 @@ fn operator<'a>(operator: &'a Operator<'_>) -> &'a str {
 // === impl Line ===
 
 impl Line<'_> {
-    /// Nothing where no webhook was to be asked.
+    /// Writes nothing if there are no results.
     pub(crate) fn webhooks(&mut self, results: &[WebhookResult]) {
         if results.is_empty() {
             return;
@@ -416,7 +416,7 @@ impl Line<'_> {
     }
 }
 
-/// `decision` and `reason`.
+/// The values of `decision` and `reason`.
 const fn verdict(verdict: &Verdict) -> (&'static str, &str) {
     match verdict {
         Verdict::Allowed => ("allow", ""),
@@ -432,10 +432,10 @@ const fn verdict(verdict: &Verdict) -> (&'static str, &str) {
     }
 }
 
-/// Longest text of a line, in bytes.
+/// The longest string in a line, in bytes.
 const TEXT_BYTES: usize = 2048;
 
-/// From this length on a line's lists are cut.
+/// The length of a line from which lists are truncated.
 const LINE_BYTES: usize = 32 << 10;
 
 /// A line being built.
@@ -452,7 +452,7 @@ impl Line<'_> {
         self.out.push_str(text);
     }
 
-    /// A JSON string; a long one is cut and ends in `…`.
+    /// Writes a JSON string. A long one is truncated and ends in `…`.
     pub(crate) fn text(&mut self, text: &str) {
         if text.len() <= TEXT_BYTES {
             write_string(self.out, text);
@@ -462,7 +462,7 @@ impl Line<'_> {
         write_string(self.out, &truncate_with_mark(text, TEXT_BYTES));
     }
 
-    /// What a policy or webhook wrote, as JSON string.
+    /// Writes a message of a policy or webhook as a JSON string.
     fn message(&mut self, text: &str) {
         self.text(self.redacted(text));
     }
@@ -472,7 +472,7 @@ impl Line<'_> {
         redaction.map_or(text, |redaction| redaction.redacted(text))
     }
 
-    /// The items of a list, separated, until the line is long.
+    /// Writes the items of a list, separated by commas, until the line is too long.
     pub(crate) fn items<T>(&mut self, items: &[T], mut write: impl FnMut(&mut Self, &T)) {
         for (position, item) in items.iter().enumerate() {
             if self.out.len() > LINE_BYTES {
@@ -492,7 +492,7 @@ impl Line<'_> {
         self.raw("]");
     }
 
-    /// The members that are not empty, as on the wire.
+    /// Writes the members that are not empty.
     pub(crate) fn members(&mut self, members: &[(&'static str, &str)]) {
         for (name, value) in members.iter().filter(|(_, value)| !value.is_empty()) {
             self.key(name);
@@ -500,7 +500,8 @@ impl Line<'_> {
         }
     }
 
-    /// `"name":` within an object, after a comma unless it is the first. No name has an escape.
+    /// Writes `"name":` within an object, after a comma unless it is the first. Names need no
+    /// escapes.
     pub(crate) fn key(&mut self, name: &'static str) {
         if !self.out.ends_with('{') {
             self.raw(",");
@@ -510,7 +511,7 @@ impl Line<'_> {
         self.raw("\":");
     }
 
-    /// RFC 3339 in UTC with microseconds.
+    /// Writes a time as RFC 3339 in UTC with microseconds.
     pub(crate) fn time(&mut self, time: SystemTime) {
         let time = OffsetDateTime::from(time);
         let (year, month, day) = time.to_calendar_date();
@@ -531,14 +532,14 @@ impl Line<'_> {
         self.raw("Z");
     }
 
-    /// Seconds to the nanosecond, the resolution of clocks.
+    /// Writes seconds with nanoseconds.
     pub(crate) fn seconds(&mut self, duration: Duration) {
         // Writing to a String does not fail.
         let _infallible = write!(self.out, "{}.", duration.as_secs());
         self.digits(duration.subsec_nanos(), 9);
     }
 
-    /// The last `width` digits, ten at most.
+    /// Writes the last `width` digits of `value`, at most ten.
     pub(crate) fn digits(&mut self, mut value: u32, width: usize) {
         let mut digits = [b'0'; 10];
         for digit in digits.iter_mut().rev().take(width) {

@@ -1,6 +1,6 @@
-//! Lines that wait for the collector: in memory, or in the files of a spool, a folder in which each
-//! segment of lines is a file, the oldest first. Files outlast the process; of two gateways with one
-//! folder, one sends.
+//! Lines that wait for the collector, in memory or in a spool: a folder in which each segment of
+//! lines is a file. The oldest is sent first. Files outlast the process; if two gateways use one
+//! folder, only one of them sends.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -15,39 +15,41 @@ use crate::config::{SpoolBounds, files};
 use crate::telemetry::create_private_folder;
 use crate::telemetry::metrics::IntCounter;
 
-/// Bytes of lines that may wait for the writer, and without a spool as many for the collector.
+/// The most bytes of lines in the queue, and without a spool the most that wait for the collector.
 pub(crate) const MAX_PENDING_BYTES: usize = 8 << 20;
 
-/// How long a segment waits for more lines while the collector is away, so that a spool gets few files.
+/// How long a segment waits for more lines while the collector is unavailable, so that a spool gets
+/// few files.
 pub(crate) const MAX_SEGMENT_AGE_AWAY: Duration = Duration::from_secs(60);
 
 /// The first pause between two attempts.
 pub(crate) const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// How long a gateway that ends waits for the collector.
+/// How long a gateway that is shutting down waits for the collector.
 const MAX_FLUSH_TIME: Duration = Duration::from_millis(1500);
 
-/// The end of the names of segments.
+/// The suffix of the names of segments.
 const ENDING: &str = ".jsonl";
 
-/// What a file takes at least: a folder of very small files is bounded too.
+/// The bytes that a file counts at least, so that the number of very small files is bounded, too.
 const MIN_FILE_BYTES: u64 = 4096;
 
-/// The most that is read of a file: the largest segments have half of it.
+/// The most bytes that are read of a file: twice the size of the largest segment.
 const MAX_FILE_BYTES: usize = 16 << 20;
 
-/// How often the folder is listed, where it is not known otherwise what its files take.
+/// The longest time for which the size of the folder is used without listing its files again.
 const MAX_LISTING_AGE: Duration = Duration::from_secs(60);
 
-/// The folder.
+/// The folder of a spool.
 #[derive(Debug)]
 pub(crate) struct Spool {
     bounds: SpoolBounds,
-    /// Who has it locked sends what is in the folder.
+    /// The process that holds the lock sends the files in the folder.
     lock: File,
-    /// What the files take, and when they were last listed: thousands are not listed for each.
+    /// The total size of the files, and when they were last listed: listing thousands for each
+    /// segment would be slow.
     taken: Mutex<(u64, Option<Instant>)>,
-    /// Those that were listed to be sent, the oldest first.
+    /// The files that were listed to be sent, the oldest first.
     listed: Mutex<VecDeque<PathBuf>>,
 }
 
@@ -64,7 +66,7 @@ pub(crate) enum SpoolError {
     Io(#[from] io::Error),
 }
 
-/// What the writer and the sender share.
+/// The state that the writer and the sender share.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     pub(crate) spool: Option<Spool>,
@@ -76,14 +78,15 @@ pub(crate) struct Backlog {
 
 #[derive(Debug, Default)]
 pub(crate) struct BacklogState {
-    /// Without a spool: the segments, and their bytes with those of the one that is being sent.
+    /// Without a spool: the segments, and their bytes together with those of the segment that is
+    /// being sent.
     segments: VecDeque<Segment>,
     bytes: usize,
-    /// With a spool: there may be files that the sender has not seen.
+    /// With a spool: whether there may be files that the sender has not seen.
     has_new_file: bool,
-    /// The last attempt to send failed.
+    /// Whether the last attempt to send failed.
     pub(crate) is_away: bool,
-    /// The writer has ended.
+    /// Whether the writer has ended.
     pub(crate) is_closed: bool,
 }
 
@@ -91,7 +94,7 @@ pub(crate) struct BacklogState {
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) lines: Vec<u8>,
-    /// The file that has them, of a spool.
+    /// The file in a spool that contains them.
     pub(crate) file: Option<PathBuf>,
 }
 
@@ -102,7 +105,7 @@ impl Backlog {
         lock(&self.state)
     }
 
-    /// Adds a segment of so many lines, or drops and counts them.
+    /// Adds a segment of `count` lines, or drops and counts them.
     pub(crate) fn add(&self, lines: Vec<u8>, count: u64) -> Result<(), SpoolError> {
         let added = match &self.spool {
             Some(spool) => spool.add(&lines),
@@ -125,7 +128,8 @@ impl Backlog {
         Ok(())
     }
 
-    /// Waits until no other gateway sends what is in the spool; whether that is before the writer ends.
+    /// Waits until no other gateway sends the files of the spool. Returns `false` if the writer
+    /// ends before.
     pub(crate) fn wait_for_spool(&self) -> bool {
         let mut is_told = false;
         while self.spool.as_ref().is_some_and(|spool| !spool.lock()) {
@@ -163,8 +167,8 @@ impl Backlog {
         }
     }
 
-    /// The segment was sent, or cannot be. Whether it is gone: a file that cannot be removed would be sent
-    /// again.
+    /// Removes a segment that was sent or rejected, and returns whether it is gone. A file that
+    /// cannot be removed would be sent again.
     pub(crate) fn done(&self, segment: &Segment) -> bool {
         let is_gone = match (&self.spool, &segment.file) {
             (Some(spool), Some(file)) => spool.remove(file, file_bytes(&segment.lines)),
@@ -177,7 +181,7 @@ impl Backlog {
         is_gone
     }
 
-    /// Remembers whether the collector takes anything; whether that is new.
+    /// Records whether the collector is unavailable, and returns whether that has changed.
     pub(crate) fn set_away(&self, is_away: bool) -> bool {
         let mut state = self.state();
         let was_away = std::mem::replace(&mut state.is_away, is_away);
@@ -186,7 +190,7 @@ impl Backlog {
         was_away != is_away
     }
 
-    /// Waits so long, less if the writer ends; whether it has ended.
+    /// Waits for `delay`, or until the writer ends, and returns whether it has ended.
     pub(crate) fn pause(&self, delay: Duration) -> bool {
         let end = Instant::now() + delay;
         let mut state = self.state();
@@ -200,7 +204,7 @@ impl Backlog {
         true
     }
 
-    /// Without a spool: waits until everything is sent, unless the collector is away.
+    /// Without a spool: waits until everything is sent, unless the collector is unavailable.
     pub(crate) fn flush(&self) {
         let end = Instant::now() + MAX_FLUSH_TIME;
         let mut state = self.state();
@@ -225,7 +229,7 @@ fn wait<'g, T>(changed: &Condvar, guard: MutexGuard<'g, T>, limit: Duration) -> 
     }
 }
 
-/// What a file of these lines takes.
+/// The size that a file with these lines counts.
 fn file_bytes(lines: &[u8]) -> u64 {
     (lines.len() as u64).max(MIN_FILE_BYTES)
 }
@@ -233,12 +237,12 @@ fn file_bytes(lines: &[u8]) -> u64 {
 // === impl Spool ===
 
 impl Spool {
-    /// Makes the folder where it is missing, for its owner alone, and removes what a process that ended
-    /// has begun to write.
+    /// Creates the folder if it is missing, accessible to its owner only, and removes incomplete
+    /// files of an earlier process.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made, read or written to.
+    /// The folder cannot be created, read or written to.
     pub(crate) fn open(bounds: &SpoolBounds) -> io::Result<Self> {
         create_private_folder(&bounds.folder)?;
         let lock = files::append(&bounds.folder.join("lock"), 0o600)?;
@@ -254,7 +258,8 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Locks the folder for this process, unless another one has; whether it is locked.
+    /// Locks the folder for this process, unless another process has locked it. Returns whether it
+    /// is locked.
     pub(crate) fn lock(&self) -> bool {
         flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_ok()
     }
@@ -263,7 +268,7 @@ impl Spool {
     ///
     /// # Errors
     ///
-    /// There is no room, or it cannot be written.
+    /// The spool is full, or the file cannot be written.
     pub(crate) fn add(&self, lines: &[u8]) -> Result<(), SpoolError> {
         let bytes = file_bytes(lines);
         if !self.has_room(bytes)? {
@@ -276,7 +281,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Whether so many bytes more fit, as the folder is now or was a while ago.
+    /// Whether this many bytes fit, according to the current or a recent listing of the folder.
     fn has_room(&self, bytes: u64) -> io::Result<bool> {
         let mut taken = lock(&self.taken);
         let is_known = taken.1.is_some_and(|at| at.elapsed() < MAX_LISTING_AGE);
@@ -287,11 +292,11 @@ impl Spool {
         Ok(taken.0 + bytes <= self.bounds.max_bytes)
     }
 
-    /// The oldest segment and its file. One that cannot be read is removed, and counts as one dropped
-    /// line.
+    /// Reads the oldest segment and returns it with its file. A file that cannot be read is
+    /// removed, and counts as one dropped line.
     pub(crate) fn oldest(&self, dropped: &IntCounter) -> Option<(PathBuf, Vec<u8>)> {
         let mut listed = lock(&self.listed);
-        // What was listed before may be gone.
+        // Files that were listed before may be gone.
         for _ in 0..2 {
             if listed.is_empty() {
                 let mut files = self.files(ENDING).unwrap_or_default();
@@ -314,7 +319,7 @@ impl Spool {
         None
     }
 
-    /// Removes a segment that takes so many bytes; whether it is gone.
+    /// Removes a segment of this size, and returns whether it is gone.
     fn remove(&self, path: &Path, bytes: u64) -> bool {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -329,7 +334,8 @@ impl Spool {
         }
     }
 
-    /// The files of segments whose names end so, and what each takes. Others in the folder are left alone.
+    /// The files of segments with this suffix, and their sizes. Other files in the folder are not
+    /// touched.
     fn files(&self, ending: &str) -> io::Result<Vec<(PathBuf, u64)>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(&self.bounds.folder)? {
@@ -341,7 +347,7 @@ impl Spool {
             if !number.is_some_and(is_own) {
                 continue;
             }
-            // One that is removed meanwhile takes no place.
+            // A file that was removed meanwhile does not count.
             if let Ok(found) = entry.metadata()
                 && found.is_file()
             {
