@@ -1,4 +1,4 @@
-//! A page: a view as HTML or as JSON, within the frame that every page has.
+//! The parts that all pages share: representations, errors, the frame around a view, and assets.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use askama::filters::{Escaper, Html};
 use serde::Serialize;
 use thiserror::Error;
 
-/// In which form a view is wanted.
+/// The format of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Representation {
     /// For people.
@@ -17,58 +17,58 @@ pub enum Representation {
     Json,
 }
 
-/// What is sent.
+/// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// The HTTP status.
     pub status: u16,
-    /// Of the body.
+    /// The format of the body.
     pub representation: Representation,
-    /// In UTF-8.
+    /// The body, in UTF-8.
     pub body: String,
 }
 
-/// Why there is no view of what was asked for.
+/// Why a view cannot be shown.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ViewError {
-    /// Nothing is at this path, or not any more.
+    /// There is nothing at this path, or no longer.
     #[error("{0}")]
     NotFound(String),
-    /// The query or the form cannot be answered as it is.
+    /// The query or the form is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// It took longer than a view may take.
+    /// The view exceeded its deadline.
     #[error("this took longer than a page may take: narrow the question down")]
     TooLate,
-    /// Others asked for so much that this would have to wait too long.
+    /// Too many requests of others are waiting.
     #[error("the console is busy: try again in a moment")]
     Busy,
-    /// Who asks may not see it, or not like this.
+    /// The user may not see the view, or not in this way.
     #[error("{message}")]
     Refused {
         /// The HTTP status.
         status: u16,
-        /// Why, and what to do.
+        /// The reason, and the remedy.
         message: String,
     },
-    /// A fault of the console.
+    /// An internal error of the console.
     #[error("the page cannot be shown: {0}")]
     Internal(String),
 }
 
-/// Shows every character that cannot be seen.
+/// Shows invisible characters by their code points.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VisibleText;
 
-/// Shows every character that cannot be seen but line breaks and tabs.
+/// Shows invisible characters by their code points, except line breaks and tabs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct VisibleLines;
 
-/// Shows every character as it is.
+/// Shows all characters unchanged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExactText;
 
-/// What a page calls a decision, of which JSON and the decision log have the name.
+/// The name of a decision on pages, which differs from that in JSON and in the decision log.
 pub(crate) fn outcome(decision: &(impl fmt::Display + ?Sized)) -> String {
     match decision.to_string() {
         name if name == "noOpinion" => "no opinion".to_owned(),
@@ -79,8 +79,8 @@ pub(crate) fn outcome(decision: &(impl fmt::Display + ?Sized)) -> String {
 // === impl Representation ===
 
 impl Representation {
-    /// The representation that the value of `Accept` wants: JSON where that is named, and HTML
-    /// is not named or wanted less.
+    /// The representation for the value of the header `Accept`: JSON if it is named, and HTML is
+    /// not named or has a lower quality.
     #[must_use]
     pub fn of_accept(accept: &str) -> Self {
         let quality = |wanted: &str| {
@@ -110,7 +110,7 @@ impl Representation {
 // === impl Page ===
 
 impl Page {
-    /// The page of `view`: by its template, or as JSON.
+    /// The page of `view`: HTML from `template`, or JSON.
     pub(crate) fn of(
         representation: Representation,
         view: &impl Serialize,
@@ -122,7 +122,7 @@ impl Page {
         }
     }
 
-    /// The page that a template makes.
+    /// An HTML page from `template`.
     pub(crate) fn html(template: &impl Template) -> Result<Self, ViewError> {
         let body = template.render();
         Ok(Self {
@@ -132,7 +132,7 @@ impl Page {
         })
     }
 
-    /// The page that is `view` as JSON.
+    /// A JSON page with `view`.
     pub(crate) fn json(view: &impl Serialize) -> Result<Self, ViewError> {
         let body = serde_json::to_string_pretty(view);
         Ok(Self {
@@ -143,7 +143,7 @@ impl Page {
     }
 }
 
-/// What is shown where there is no view.
+/// The HTML page for an error.
 #[derive(Template)]
 #[template(path = "error.html")]
 struct ErrorPage {
@@ -151,7 +151,7 @@ struct ErrorPage {
     message: String,
 }
 
-/// The same for programs.
+/// The JSON page for an error.
 #[derive(Serialize)]
 struct ErrorView<'a> {
     error: &'a str,
@@ -160,7 +160,7 @@ struct ErrorView<'a> {
 // === impl ViewError ===
 
 impl ViewError {
-    /// The HTTP status that says so.
+    /// The HTTP status of the error.
     #[must_use]
     pub const fn status(&self) -> u16 {
         match self {
@@ -172,7 +172,8 @@ impl ViewError {
         }
     }
 
-    /// The page that says so. `revision` is shown at its foot: empty to whom nothing may be shown.
+    /// The page for the error. `revision` is shown at the bottom; it is empty for users who may not
+    /// see it.
     #[must_use]
     pub fn page(&self, representation: Representation, path: &str, revision: &str) -> Page {
         let message = self.to_string();
@@ -201,8 +202,7 @@ impl ViewError {
     }
 }
 
-/// The views by path, and what they are called. One whose path has more segments belongs to the
-/// view of the first.
+/// The paths and names of the views. A longer path belongs to the view whose path it begins with.
 const NAVIGATION: [(&str, &str); 9] = [
     ("/", "Now"),
     ("/live", "Live"),
@@ -215,35 +215,36 @@ const NAVIGATION: [(&str, &str); 9] = [
     ("/changes", "Changes"),
 ];
 
-/// What surrounds a view: title, navigation, and what is in force.
+/// The frame of a page: title, navigation and status.
 #[derive(Debug, Clone)]
 pub(crate) struct PageFrame {
     /// The heading, and the title of the window.
     pub(crate) title: String,
     /// The revision in force.
     pub(crate) revision: Arc<str>,
-    /// The program's.
+    /// The version of this program.
     pub(crate) version: &'static str,
-    /// How the gateway is doing; not shown where there is no view.
+    /// The status of the gateway; `None` on pages for errors.
     pub(crate) status: Option<GatewayStatus>,
     /// The path of the request.
     path: String,
 }
 
-/// What the header of every page says. A caller of one cluster sees that one alone.
+/// The content of the header of each page. A user who may only see one cluster only sees its
+/// status.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GatewayStatus {
     pub(crate) revision: String,
-    /// When it came into force; for those who see every cluster.
+    /// The time since which it has been in force; only for users who may see all clusters.
     pub(crate) since: Option<String>,
-    /// Since when the files on disk are not what is in force.
+    /// The time of the last failed reload, while the files on disk are not in force.
     pub(crate) failed_at: Option<String>,
-    /// Errors in files and in objects of clusters.
+    /// The number of errors in files and in watched objects.
     pub(crate) errors: usize,
-    /// Watched clusters.
+    /// The number of watched clusters.
     pub(crate) clusters: usize,
-    /// Those of them whose objects are saved ones, unknown, or not up to date.
+    /// The number of watched clusters whose objects are saved ones, unknown, or not up to date.
     pub(crate) clusters_behind: usize,
 }
 
@@ -252,7 +253,7 @@ pub(crate) struct GatewayStatus {
 pub(crate) struct NavigationLink {
     pub(crate) path: &'static str,
     pub(crate) label: &'static str,
-    /// Whether the page is of that view.
+    /// Whether the page belongs to that view.
     pub(crate) is_current: bool,
 }
 
@@ -269,7 +270,7 @@ impl PageFrame {
         }
     }
 
-    /// The same with what the header says.
+    /// Adds the status.
     pub(crate) fn with(self, status: GatewayStatus) -> Self {
         Self {
             status: Some(status),
@@ -277,7 +278,7 @@ impl PageFrame {
         }
     }
 
-    /// The links to all views.
+    /// The links of the navigation.
     pub(crate) fn links(&self) -> impl Iterator<Item = NavigationLink> {
         NAVIGATION.into_iter().map(|(path, label)| NavigationLink {
             path,
@@ -290,18 +291,17 @@ impl PageFrame {
     }
 }
 
-// The files that pages refer to: the style sheet, and scripts.
+// Static files: the style sheet, and scripts.
 //
-// `VENDORED.toml` lists those that others wrote, with version, licence, source and hash.
+// `VENDORED.toml` lists those of third parties, with version, licence, source and hash.
 
 /// A file under `/assets/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asset {
-    /// The last part of its path.
+    /// The last segment of the path.
     pub name: &'static str,
     /// The value of `Content-Type`.
     pub content_type: &'static str,
-    /// What it holds.
     pub content: &'static [u8],
 }
 
@@ -318,7 +318,6 @@ macro_rules! asset {
     };
 }
 
-/// All of them.
 const ASSETS: [Asset; 9] = [
     asset!("style.css", CSS),
     asset!("console.js", SCRIPT),
@@ -331,7 +330,6 @@ const ASSETS: [Asset; 9] = [
     asset!("uplot.min.css", CSS),
 ];
 
-/// The asset of this name.
 #[must_use]
 pub(crate) fn find(name: &str) -> Option<&'static Asset> {
     ASSETS.iter().find(|asset| asset.name == name)
@@ -377,8 +375,8 @@ fn write<W: Write>(mut dest: W, string: &str, is_hidden: impl Fn(char) -> bool) 
     Html.write_escaped_str(dest, rest)
 }
 
-/// Whether a character takes no room or changes how those around it are read: controls, and
-/// what Unicode calls format characters, separators of lines and ignorable by default.
+/// Whether a character is invisible or changes how its neighbours are displayed: control and format
+/// characters, line separators, and characters that Unicode ignores by default.
 fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character,
@@ -445,7 +443,7 @@ mod tests {
 
     const VENDORED: &str = include_str!("assets/VENDORED.toml");
 
-    /// The tables of `VENDORED.toml`, which uses no more of TOML than `name = "text"`.
+    /// The tables of `VENDORED.toml`, which only uses `name = "text"`.
     fn entries() -> Vec<BTreeMap<&'static str, &'static str>> {
         let tables = VENDORED.split("[[file]]").skip(1);
         let entry = |table: &'static str| {
@@ -521,8 +519,8 @@ mod tests {
         assert_eq!(shown(ExactText, text), "a\n\tb\r\u{202e}&#60;");
     }
 
-    /// In each direction of the ranges of Unicode 16: the characters whose direction or width
-    /// deceives are among them, and the letters, marks and signs beside them are not.
+    /// The ranges of Unicode 16 contain the characters that change direction or have no width, and
+    /// not the letters, marks and signs next to them.
     #[test]
     fn the_neighbours_of_what_is_hidden_are_not() {
         for visible in [

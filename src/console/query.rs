@@ -1,18 +1,18 @@
-//! The query of a URL, or a form: names and values; the queries to which a decision leads, of the view of
-//! an object that it names and of *What if*; and the page of a long list that a query asks for.
+//! The parameters of a URL's query or of a form; links from decisions to the views of objects and
+//! to *What if*; and the pages of a long list.
 
 use super::page::ViewError;
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
 
-/// Names with values, in the order in which they were written. Of a repeated name every value
-/// is kept; empty values count as absent, as a form sends every field that it has.
+/// Parameters, in the order of writing. A parameter can have several values. Empty values count as
+/// absent, because a form sends all of its fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ViewQuery(Vec<(String, String)>);
 
 // === impl ViewQuery ===
 
 impl ViewQuery {
-    /// Reads `application/x-www-form-urlencoded`.
+    /// Parses `application/x-www-form-urlencoded`.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let pairs = form_urlencoded::parse(text.as_bytes());
@@ -24,11 +24,11 @@ impl ViewQuery {
         )
     }
 
-    /// The value of `name`, if it has exactly one.
+    /// The value of `name`, if it has one.
     ///
     /// # Errors
     ///
-    /// It has several.
+    /// The parameter has several values.
     pub fn one<'q>(&'q self, name: &'q str) -> Result<Option<&'q str>, ViewError> {
         let mut values = self.all(name);
         match (values.next(), values.next()) {
@@ -37,46 +37,45 @@ impl ViewQuery {
         }
     }
 
-    /// The value of `name` without the spaces around it; empty if there is none.
+    /// The value of `name` without surrounding spaces; empty if there is none.
     ///
     /// # Errors
     ///
-    /// It has several.
+    /// The parameter has several values.
     pub fn text<'q>(&'q self, name: &'q str) -> Result<&'q str, ViewError> {
         Ok(self.one(name)?.unwrap_or_default().trim())
     }
 
-    /// Every value of `name`.
+    /// All values of `name`.
     pub fn all<'q>(&'q self, name: &'q str) -> impl Iterator<Item = &'q str> {
         let of_name = move |(found, value): &'q (String, String)| (found == name).then_some(value.as_str());
         self.0.iter().filter_map(of_name)
     }
 
-    /// The lines of every value of `name`, without those that are empty: a field that takes several
-    /// values has one on each line.
+    /// The non-empty lines in the values of `name`, for a field with one value per line.
     #[must_use]
     pub fn lines(&self, name: &str) -> Vec<String> {
         let lines = self.all(name).flat_map(str::lines).map(str::trim);
         lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
     }
 
-    /// Every name with its value.
+    /// All parameters with their values.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Whether nothing is given.
+    /// Whether there are no parameters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Refuses names that are not among `known`: a filter with a typing error must not show
-    /// everything.
+    /// Rejects parameters that are not in `known`, because a filter with a misspelt parameter must
+    /// not show everything.
     ///
     /// # Errors
     ///
-    /// The first name that is not known, with those that are.
+    /// The first unknown parameter, with the known ones.
     pub fn only(&self, known: &[&str]) -> Result<(), ViewError> {
         match self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) {
             None => Ok(()),
@@ -91,7 +90,7 @@ impl ViewQuery {
         }
     }
 
-    /// As the query of a URL.
+    /// Encodes the parameters as the query of a URL.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = form_urlencoded::Serializer::new(String::new());
@@ -106,7 +105,7 @@ impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for ViewQuery {
     }
 }
 
-/// The path of the view of an object that a decision for `cluster` names.
+/// The URL of the view of an object in a decision for `cluster`.
 pub(crate) fn object_link(object: &LoggedObject<'_>, cluster: &str) -> String {
     let part = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
     let namespace = match &*object.namespace {
@@ -123,7 +122,7 @@ pub(crate) fn object_link(object: &LoggedObject<'_>, cluster: &str) -> String {
     }
 }
 
-/// The same request as the query of *What if*.
+/// The query of *What if* for the request of `decision`.
 pub(crate) fn what_if_link(decision: &LoggedDecision<'_>) -> ViewQuery {
     let attributes = &decision.attributes;
     let resource = decision.resource();
@@ -166,32 +165,33 @@ pub(crate) fn what_if_link(decision: &LoggedDecision<'_>) -> ViewQuery {
     pairs.into_iter().collect()
 }
 
-// The page of a long list.
+// The pages of a long list.
 
-/// How many rows a page has.
+/// The number of rows of a page.
 const ROWS: usize = 200;
 
-/// Which rows of a list are shown, and how to get to the others.
+/// The rows of a list that a page shows, and the links to other pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Paging {
-    /// How many rows there are.
+    /// The number of rows in the list.
     pub(crate) total: usize,
     /// The number of the first row on the page, from 1.
     pub(crate) first: usize,
-    /// That of the last.
+    /// The number of the last row on the page.
     pub(crate) last: usize,
-    /// The URL of the page before.
+    /// The URL of the previous page.
     pub(crate) previous: Option<String>,
-    /// That of the page after.
+    /// The URL of the next page.
     pub(crate) next: Option<String>,
 }
 
 impl Paging {
-    /// The page of `total` rows that `page` of `query` names, at `path`.
+    /// The page of `total` rows that the parameter `page` in `query` selects. `path` is that of the
+    /// view.
     ///
     /// # Errors
     ///
-    /// There is no such page.
+    /// The page does not exist.
     pub(crate) fn new(total: usize, path: &str, query: &ViewQuery) -> Result<Self, ViewError> {
         let pages = total.div_ceil(ROWS).max(1);
         let page = match query.one("page")? {

@@ -1,38 +1,38 @@
-//! The most recent decisions, as lines of the decision log.
+//! A buffer of the most recent decisions, as decision log lines.
 //!
 //! ```text
 //! push ─▶ [ sealed │ sealed │ … │ current ]   oldest chunks go first
 //!              └── shared with readers, which never hold up a push
 //! ```
 //!
-//! Lines are copied one behind the other into chunks. A full chunk is sealed: from then on
-//! readers share it, and it is only counted. So a push is one short critical
-//! section without allocation for each line, and readers work outside of it.
+//! Lines are copied into chunks. A full chunk is sealed: from then on it is shared with readers by
+//! reference count. So a push is one short critical section per line, without allocation unless a
+//! chunk is full, and readers do not hold the lock while they read.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use portcullis_policy::model::Decision;
 
-/// Bytes of lines in a chunk: some two hundred usual lines.
+/// The size of a chunk, in bytes: about two hundred ordinary lines.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// Bytes of lines in all chunks, however many decisions are to be kept.
+/// The maximum size of all chunks, in bytes, regardless of the number of decisions.
 const MAX_BYTES: usize = 64 << 20;
 
-/// How many clusters are counted by name; further ones are counted together.
+/// The maximum number of clusters with their own counts. Further ones are counted together.
 const MAX_CLUSTERS: usize = 256;
 
-/// What further clusters are counted as.
+/// The name under which further clusters are counted.
 const OTHER: &str = "other clusters";
 
-/// Keeps the newest decisions, bounded in number and in bytes.
+/// Keeps the newest decisions, up to a number and a size.
 #[derive(Debug)]
 pub struct RecentDecisions {
     kept: Mutex<KeptDecisions>,
 }
 
-/// How much is kept.
+/// The limits of what is kept.
 #[derive(Debug, Clone, Copy)]
 struct DecisionLimits {
     decisions: u64,
@@ -42,27 +42,27 @@ struct DecisionLimits {
 
 #[derive(Debug)]
 struct KeptDecisions {
-    /// Full chunks, the oldest first.
+    /// Full chunks, oldest first.
     sealed: VecDeque<Arc<DecisionChunk>>,
     current: DecisionChunk,
-    /// The oldest decision that still counts.
+    /// The sequence number of the oldest decision that is returned.
     first: u64,
-    /// Bytes of lines in all chunks.
+    /// The size of the lines in all chunks, in bytes.
     bytes: usize,
     clusters: Vec<ClusterDecisions>,
     limits: DecisionLimits,
 }
 
-/// Lines one behind the other.
+/// A chunk of lines.
 #[derive(Debug, Clone, Default)]
 struct DecisionChunk {
-    /// The sequence number of the first.
+    /// The sequence number of the first line.
     first: u64,
     text: Vec<u8>,
     entries: Vec<DecisionEntry>,
 }
 
-/// Where a line ends in the text of its chunk, and what it says.
+/// The end of a line in the text of its chunk, and its decision.
 #[derive(Debug, Clone, Copy)]
 struct DecisionEntry {
     end: u32,
@@ -72,24 +72,23 @@ struct DecisionEntry {
 /// A decision that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptDecision<'s> {
-    /// Its number; each is one more than that of the decision before it, from 1 on.
+    /// The sequence number: 1 for the first decision, and one more for each further one.
     pub sequence: u64,
-    /// What was decided.
     pub decision: Decision,
-    /// The line of the decision log, without its line break.
+    /// The decision log line, without its line break.
     pub line: &'s [u8],
 }
 
-/// How many decisions were made for a cluster since the start.
+/// The number of decisions for a cluster since the start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterDecisions {
-    /// Its name.
+    /// The name of the cluster.
     pub cluster: Arc<str>,
-    /// Allow, Deny and no opinion.
+    /// The numbers of allow, deny and no opinion.
     pub counts: [u64; 3],
 }
 
-/// Decisions as they were kept at one moment. What was kept then stays as long as this.
+/// The decisions that were kept at one moment. They stay in memory as long as this.
 #[derive(Debug, Clone)]
 pub struct DecisionSlice {
     first: u64,
@@ -99,7 +98,7 @@ pub struct DecisionSlice {
 // === impl RecentDecisions ===
 
 impl RecentDecisions {
-    /// Keeps so many `decisions`.
+    /// Keeps up to `decisions` decisions.
     #[must_use]
     pub fn new(decisions: usize) -> Self {
         Self::within(DecisionLimits {
@@ -127,7 +126,7 @@ impl RecentDecisions {
         }
     }
 
-    /// None yet, in one of so many equal `parts` of the room that these have.
+    /// An empty buffer with an equal share of this one's limits, divided by `parts`.
     #[must_use]
     pub fn part(&self, parts: usize) -> Self {
         let limits = self.kept().limits;
@@ -139,7 +138,7 @@ impl RecentDecisions {
         })
     }
 
-    /// Keeps as many from now on as `other` does.
+    /// Takes over the limits of `other`.
     pub fn resize(&self, other: &Self) {
         let limits = other.kept().limits;
         let mut kept = self.kept();
@@ -147,8 +146,8 @@ impl RecentDecisions {
         kept.shrink();
     }
 
-    /// Keeps a decision about a request of `cluster` whose line in the decision log is `line`. The
-    /// oldest ones go.
+    /// Adds a decision about a request of `cluster`, and removes the oldest ones beyond the limits.
+    /// `line` is the decision log line.
     pub fn push(&self, decision: Decision, cluster: &str, line: &[u8]) {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let mut kept = self.kept();
@@ -157,13 +156,13 @@ impl RecentDecisions {
         kept.shrink();
     }
 
-    /// The number of the newest decision; 0 if there was none yet.
+    /// The number of the newest decision; 0 if there has been none.
     #[must_use]
     pub fn newest(&self) -> u64 {
         self.kept().current.next() - 1
     }
 
-    /// Those that are kept from `sequence` on.
+    /// The decisions that are kept, from `sequence` on.
     #[must_use]
     pub fn since(&self, sequence: u64) -> DecisionSlice {
         let kept = self.kept();
@@ -176,7 +175,7 @@ impl RecentDecisions {
         DecisionSlice { first, chunks }
     }
 
-    /// The decision of this number with everything behind it, if it is still kept.
+    /// The line of the decision with this number, if it is still kept.
     #[must_use]
     pub fn find(&self, sequence: u64) -> Option<Vec<u8>> {
         let slice = self.since(sequence);
@@ -184,7 +183,7 @@ impl RecentDecisions {
         found.map(|kept| kept.line.to_vec())
     }
 
-    /// How many decisions were made for each cluster, in the order in which they first came.
+    /// The numbers of decisions for each cluster, in the order of their first decisions.
     #[must_use]
     pub fn clusters(&self) -> Vec<ClusterDecisions> {
         self.kept().clusters.clone()
@@ -196,7 +195,7 @@ impl RecentDecisions {
 }
 
 impl Default for RecentDecisions {
-    /// Keeps none.
+    /// Keeps no decisions.
     fn default() -> Self {
         Self::new(0)
     }
@@ -240,7 +239,7 @@ impl KeptDecisions {
                 .push_back(Arc::new(std::mem::replace(&mut self.current, next)));
         }
         self.current.text.extend_from_slice(line);
-        // A chunk is far smaller than 4 GiB, and so is a line.
+        // Chunks and lines are far smaller than 4 GiB.
         let end = u32::try_from(self.current.text.len()).unwrap_or(u32::MAX);
         self.current.entries.push(DecisionEntry { end, decision });
         self.bytes += line.len();
@@ -261,7 +260,7 @@ impl KeptDecisions {
     }
 }
 
-/// The place of a decision among the counts.
+/// The index of a decision in the counts.
 const fn index(decision: Decision) -> usize {
     match decision {
         Decision::Allow => 0,
@@ -273,23 +272,23 @@ const fn index(decision: Decision) -> usize {
 // === impl DecisionChunk ===
 
 impl DecisionChunk {
-    /// The number of the first decision after it.
+    /// The sequence number after the last decision of the chunk.
     fn next(&self) -> u64 {
         self.first + u64::try_from(self.entries.len()).unwrap_or_default()
     }
 
-    /// The place of a decision among the entries.
+    /// The index of a decision in the entries.
     fn place(&self, sequence: u64) -> usize {
         usize::try_from(sequence.saturating_sub(self.first)).unwrap_or(usize::MAX)
     }
 
-    /// Where the line at a place begins.
+    /// The start of the line at an index.
     fn start(&self, place: usize) -> usize {
         let before = place.checked_sub(1).and_then(|before| self.entries.get(before));
         before.map_or(0, |entry| usize::try_from(entry.end).unwrap_or_default())
     }
 
-    /// A copy of what is there from `sequence` on.
+    /// Copies the decisions from `sequence` on.
     fn since(&self, sequence: u64) -> Self {
         let place = self.place(sequence);
         let start = self.start(place);
@@ -308,7 +307,7 @@ impl DecisionChunk {
         }
     }
 
-    /// Those from `sequence` on.
+    /// The decisions from `sequence` on.
     fn iter(&self, sequence: u64) -> impl DoubleEndedIterator<Item = KeptDecision<'_>> {
         let place = self.place(sequence);
         let entries = self.entries.iter().enumerate().skip(place);
@@ -326,12 +325,12 @@ impl DecisionChunk {
 // === impl DecisionSlice ===
 
 impl DecisionSlice {
-    /// Each, the oldest first; from the back, the newest first.
+    /// The decisions, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = KeptDecision<'_>> {
         self.chunks.iter().flat_map(|chunk| chunk.iter(self.first))
     }
 
-    /// The same without those before `sequence`.
+    /// The decisions from `sequence` on.
     #[must_use]
     pub fn starting_at(&self, sequence: u64) -> Self {
         let first = sequence.max(self.first);
@@ -342,26 +341,25 @@ impl DecisionSlice {
         }
     }
 
-    /// The number of the first decision that it may hold: one that is greater than that asked for
-    /// if older ones have gone.
+    /// The lowest number in the slice. It is greater than the requested one if older decisions are
+    /// no longer kept.
     #[must_use]
     pub const fn first(&self) -> u64 {
         self.first
     }
 
-    /// The number after its last decision.
+    /// The number after the last decision.
     #[must_use]
     pub fn next(&self) -> u64 {
         self.chunks.last().map_or(self.first, |last| last.next())
     }
 
-    /// How many it holds.
+    /// The number of decisions.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.next().saturating_sub(self.first)
     }
 
-    /// Whether it holds none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,8 +1,8 @@
-//! The views: which path shows which, and what each is made of.
+//! The views, by path.
 //!
-//! A view is a file of this folder: a model, which is a struct that serde writes as JSON, a
-//! function that makes it, and a template of `templates/` that shows it. To add one, give it an
-//! arm in [`render`] and a line in `NAVIGATION` of `page.rs`.
+//! A view is a file in this folder with a model, which is a struct that is serialized as JSON, a
+//! function that makes it, and a template in `templates/`. A new view needs a match arm in
+//! [`render`] and a line in `NAVIGATION` of `page.rs`.
 
 mod access;
 mod changes;
@@ -19,11 +19,11 @@ mod tests;
 use super::page::{Page, ViewError};
 use super::{ViewContext, ViewRequest};
 
-/// The page at a path.
+/// Renders the page at the path of `request`.
 ///
 /// # Errors
 ///
-/// There is nothing there, or the query cannot be answered.
+/// There is no page, or the query is invalid.
 pub fn render(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     let segments: Vec<&str> = request.segments.iter().map(String::as_str).collect();
     match segments.as_slice() {
@@ -47,20 +47,20 @@ pub fn render(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, 
     }
 }
 
-/// Whether a path takes a form by POST.
+/// Whether a path accepts a form by POST.
 #[must_use]
 pub fn takes_forms(path: &str) -> bool {
     path == "/what-if"
 }
 
-/// Whether the view at a path may take long: one of these is made at a time.
+/// Whether the view at a path may take long. Only one such view is rendered at a time.
 #[must_use]
 pub fn is_costly(path: &str) -> bool {
     let is_of = |view: &str| {
         path.strip_prefix(view)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    // One decision is decided again; the list of all is not.
+    // A page for one decision decides its request again; the list does not.
     let is_decision = path.starts_with("/live/") && path != "/live/complete";
     is_decision
         || ["/what-if", "/who-can", "/what-can", "/policies", "/changes"]

@@ -1,4 +1,4 @@
-//! `/who-can`: everybody who may do something; `/what-can`: everything that one user may do.
+//! `/who-can`: who may do something; `/what-can`: everything that a user may do.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use portcullis_policy::explain::access::{
 use portcullis_policy::explain::unknown_rbac;
 use portcullis_policy::model::{Deadline, Time, User};
 
-/// The fields of its form.
+/// The parameters of the form.
 const WHO_CAN_FIELDS: [&str; 6] = ["verb", "resource", "name", "namespace", "cluster", "page"];
 
 #[derive(Template)]
@@ -29,7 +29,7 @@ struct WhoCanPage<'a> {
     answer: Option<WhoCanTable>,
 }
 
-/// What was asked, as it was written.
+/// The values of the form.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct WhoCanForm<'q> {
     verb: &'q str,
@@ -38,24 +38,24 @@ struct WhoCanForm<'q> {
     namespace: &'q str,
 }
 
-/// The users who may, a page at a time.
+/// The subjects that are allowed, on one page of the list.
 #[derive(Debug)]
 struct WhoCanTable {
-    /// What is odd about the question, and who is not listed.
+    /// Notes about the query, and about who is not listed.
     notes: Vec<String>,
     rows: Vec<SubjectRow>,
     paging: Paging,
-    /// What the Denies of the page are about.
+    /// The Denies that apply to subjects on the page.
     denies: Vec<DenyNote>,
 }
 
-/// A subject, and by which objects.
+/// A subject, and the objects that allow it.
 #[derive(Debug, PartialEq, Eq)]
 struct SubjectRow {
     kind: SubjectKind,
     name: String,
     is_pattern: bool,
-    /// Each rule with its limits; none where the API server does not ask.
+    /// Each rule with its limits; empty if the API server never asks about the subject.
     via: Vec<(String, String)>,
     denied_by: Vec<String>,
 }
@@ -94,7 +94,7 @@ pub(crate) fn who_can(context: &ViewContext<'_>, request: &ViewRequest) -> Resul
     Page::of(request.representation, &answer.report(), &page(Some(table)))
 }
 
-/// That the gateway does not know the RBAC of the cluster, and how to change that.
+/// A note if the gateway does not know the RBAC of the cluster, with the remedy.
 fn unknown_rbac_note(set: &PolicySet, clusters: &ClusterChoice) -> Option<String> {
     let unknown = unknown_rbac(set, &clusters.chosen)?;
     Some(format!(
@@ -115,7 +115,8 @@ impl<'q> WhoCanForm<'q> {
         })
     }
 
-    /// Without a namespace it is about any, and about none.
+    /// The query. Without a namespace, it is about all namespaces and about cluster-scoped
+    /// requests.
     fn question(&self) -> Result<WhoCanQuestion, ViewError> {
         let is_path = self.resource.starts_with('/');
         let place = match self.namespace {
@@ -172,7 +173,7 @@ impl From<&Grantee> for SubjectRow {
     }
 }
 
-/// The fields of its form; `group` is the name that `portcullis` has for one of `groups`.
+/// The parameters of the form. `group` is an alternative to lines of `groups`, as in the command.
 const WHAT_CAN_FIELDS: [&str; 6] = ["user", "groups", "group", "namespace", "cluster", "page"];
 
 #[derive(Template)]
@@ -184,7 +185,7 @@ struct WhatCanPage<'a> {
     answer: Option<WhatCanTables>,
 }
 
-/// What was asked.
+/// The values of the form.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct WhatCanForm {
     user: String,
@@ -192,25 +193,25 @@ struct WhatCanForm {
     namespace: String,
 }
 
-/// What the user may, rule by rule and resource by resource.
+/// What the user may do, by rule and by resource.
 #[derive(Debug)]
 struct WhatCanTables {
     notes: Vec<String>,
     rows: Vec<PermissionRow>,
     paging: Paging,
-    /// What the Denies of the page are about.
+    /// The Denies that apply to rules on the page.
     denies: Vec<DenyNote>,
     verbs: [&'static str; VERBS.len()],
-    /// A word for each verb of each resource.
+    /// For each resource, how far each verb is allowed.
     matrix: Vec<(String, Vec<&'static str>)>,
 }
 
-/// What one rule allows.
+/// The permission from one rule.
 #[derive(Debug, PartialEq, Eq)]
 struct PermissionRow {
     verbs: String,
     targets: String,
-    /// `*` for every one.
+    /// `*` for all namespaces.
     namespace: String,
     rule: String,
     limits: String,
@@ -265,7 +266,8 @@ impl WhatCanForm {
         })
     }
 
-    /// Without a namespace it is about any, and about none.
+    /// The query. Without a namespace, it is about all namespaces and about cluster-scoped
+    /// requests.
     fn question(&self) -> Result<WhatCanQuestion, ViewError> {
         if self.user.is_empty() && self.groups.is_empty() {
             return Err(ViewError::Invalid("name a user or a group".to_owned()));

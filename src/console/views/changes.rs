@@ -1,5 +1,5 @@
-//! `/changes`: the last sets that were in force, the objects that changed between two of them, and the requests
-//! that these decide differently.
+//! `/changes`: the last revisions in force, the objects that changed between two of them, and the
+//! requests that these decide differently.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use portcullis_policy::authorization::proof::{self, ProofLimitError, WorkLimit};
 use portcullis_policy::explain::difference::DifferenceReport;
 use portcullis_policy::model::Deadline;
 
-/// The sets that were in force, and what changed between two of them.
+/// The last revisions in force, and the changes between two of them.
 #[derive(Debug, Serialize)]
 struct ChangesView {
     /// The newest first.
@@ -36,7 +36,7 @@ struct ChangesView {
     undecided: &'static str,
 }
 
-/// A set that was in force.
+/// A revision that was in force.
 #[derive(Debug, Serialize)]
 struct RevisionRow {
     revision: String,
@@ -74,11 +74,11 @@ struct ChangesPage<'a> {
     from_place: usize,
     to_place: usize,
     clusters: &'a ClusterChoice,
-    /// The decisions in words.
+    /// The decision changes as text.
     decisions: String,
 }
 
-/// The most parts of a difference that a page shows.
+/// The maximum number of parts of the decision changes on a page.
 const MAX_PARTS: usize = 500;
 
 pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
@@ -143,7 +143,7 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     Page::of(request.representation, &view, &page)
 }
 
-/// What the newer of two sets decides differently, as of now.
+/// The requests that the policies `new` decide differently from `old`, at the present time.
 fn decisions(
     context: &ViewContext<'_>,
     [old, new]: [&Arc<PolicySet>; 2],
@@ -242,8 +242,8 @@ impl From<(ChangedObjectKey, ObjectChange)> for ObjectRow {
     }
 }
 
-/// How long two texts are compared before the rest counts as different lines: comparing all objects of a change
-/// takes less time than a view may take.
+/// How long two texts are compared before the rest counts as different, so that comparing all
+/// objects of a change takes less time than a view may take.
 const MAX_COMPARING_TIME: Duration = Duration::from_millis(20);
 
 /// The difference between two texts, line by line.
@@ -285,7 +285,8 @@ mod tests {
     const SECRET: &str =
         "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: p, namespace: shop}\ndata: {k: VALUE}\n";
 
-    /// A console that saw these files, one after the other: those for all, and those of two clusters.
+    /// A console that has seen these files, one after the other: those for all clusters, and those
+    /// of two clusters.
     fn mk_console(files: &[[String; 3]]) -> TestConsole {
         let console = TestConsole::of_clusters("", &[("east", ""), ("west", "")]);
         for [all, east, west] in files {
@@ -315,7 +316,7 @@ mod tests {
         let console = mk_console(&[
             [deny("a", "get") + &deny("b", "get"), none(), none()],
             [deny("a", "list") + &deny("c", "get"), none(), none()],
-            // Nothing that an object says: no revision of its own.
+            // No object changed, so there is no new revision.
             [
                 deny("c", "get") + "# a comment\n" + &deny("a", "list"),
                 none(),
@@ -382,7 +383,7 @@ mod tests {
             ..WatchedObjects::default()
         };
         follow(unsynced, "");
-        // That a cluster is known at last is no change.
+        // The first list of a cluster is no change.
         let before = deny("a", "get") + &deny("b", "get") + SECRET;
         follow(mk_watched("east", &before), "");
         let after = deny("a", "list") + &deny("c", "get") + &SECRET.replace("VALUE", "OTHER");
@@ -415,7 +416,7 @@ mod tests {
             !east.to_string().contains("OTHER") && !east.to_string().contains("VALUE"),
             "{east}"
         );
-        // Who sees the other cluster sees none of it.
+        // A user who may only see the other cluster sees nothing of this one.
         let west = console.seeing(VisibleClusters::One("west".into()));
         let view = west.json("/changes").unwrap();
         assert_eq!(objects(&view), ["added AuthorizationPolicy/of-west"]);
@@ -504,8 +505,8 @@ mod tests {
         files.extend((0..30).map(|number| [none(), east(number), deny("of-west", "get")]));
         let console = mk_console(&files);
         let revisions = |view: &serde_json::Value| view["revisions"].as_array().unwrap().len();
-        // Of 30 changes of the one, 19 are kept, and the number of the others where somebody counts from
-        // before them.
+        // Of 30 changes of one cluster, 19 are kept, and the number of the others for a comparison
+        // that starts before them.
         let view = console.json("/changes").unwrap();
         assert_eq!(revisions(&view), 1 + 1 + 19);
         let of_west = view["revisions"][19]["revision"].as_str().unwrap().to_owned();

@@ -1,6 +1,5 @@
-//! How the gateway and its clusters are: `/status`, the few words that stand on every page, and `/clusters`,
-//! the clusters that the gateway answers and the objects that it watches there; and which cluster a view
-//! is about.
+//! `/status`, the status on every page; `/clusters`, the clusters and the objects that are watched
+//! there; and the choice of a cluster in other views.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -16,7 +15,7 @@ use crate::identity::certificates::rfc3339;
 use crate::state::{Origin, ReloadFailure, SourceStatus};
 use portcullis_policy::field::Faults;
 
-/// The most faults of one cluster that are shown.
+/// The maximum number of errors of a cluster on the page.
 const MAX_FAULTS: usize = 50;
 
 #[derive(Template)]
@@ -27,24 +26,24 @@ struct ClustersPage<'a> {
     paging: Paging,
 }
 
-/// Every cluster, for programs.
+/// The JSON response.
 #[derive(Serialize)]
 struct ClustersReport<'a> {
     clusters: &'a [ClusterRow],
 }
 
-/// A cluster, and how it stands with it.
+/// A cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ClusterRow {
     name: String,
-    /// How many entries of `callers` speak for it.
+    /// The number of entries in `callers` for the cluster.
     callers: usize,
-    /// `None` where its objects are not watched.
+    /// `None` if the cluster is not watched.
     watched: Option<WatchedCluster>,
 }
 
-/// What is watched of a cluster.
+/// The watched objects of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WatchedCluster {
@@ -52,9 +51,9 @@ struct WatchedCluster {
     origin: &'static str,
     objects: usize,
     faulty: usize,
-    /// Lists and watches that failed since the start.
+    /// The number of failed lists and watches since the start.
     failures: u64,
-    /// Of some of the faulty objects, after what is absent or not up to date.
+    /// What is absent or not up to date, and then errors of some faulty objects.
     faults: Vec<String>,
 }
 
@@ -71,20 +70,20 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     Page::of(request.representation, &ClustersReport { clusters: &rows }, &page)
 }
 
-/// The clusters of which something can be asked, and the one that is.
+/// The clusters to choose from, and the chosen one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ClusterChoice {
-    /// By name; never empty.
+    /// The names, sorted; never empty.
     pub(crate) names: Vec<String>,
     pub(crate) chosen: String,
 }
 
 impl ClusterChoice {
-    /// That of `cluster` in `query`, or else the default one.
+    /// The cluster named in `query`, or the default one.
     ///
     /// # Errors
     ///
-    /// There is no such cluster.
+    /// The cluster does not exist.
     pub(crate) fn new(context: &ViewContext<'_>, query: &ViewQuery) -> Result<Self, ViewError> {
         let asked = query.one("cluster")?;
         if let Some(only) = context.visible.only() {
@@ -119,20 +118,20 @@ impl ClusterChoice {
         })
     }
 
-    /// Whether there is something to choose.
+    /// Whether there are several clusters to choose from.
     pub(crate) fn is_any(&self) -> bool {
         self.names.len() > 1
     }
 }
 
-/// The header alone, for pages that are open.
+/// The status as HTML, for pages that update it.
 #[derive(Template)]
 #[template(path = "status.html")]
 struct StatusFragment {
     status: GatewayStatus,
 }
 
-/// `/status`: as JSON, or as the part of a page.
+/// `/status`, as JSON or as a fragment of HTML.
 pub(crate) fn status(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     request.query.only(&[])?;
     let status = GatewayStatus::new(context);
@@ -163,7 +162,7 @@ fn rows(config: &Config, statuses: &[SourceStatus]) -> Vec<ClusterRow> {
 // === impl ViewContext ===
 
 impl ViewContext<'_> {
-    /// The frame of a page with this title.
+    /// The frame of a page with this title, and with the status.
     pub(crate) fn frame(&self, title: impl Into<String>, request: &ViewRequest) -> PageFrame {
         PageFrame::new(title, &request.path, &self.snapshot.revision).with(GatewayStatus::new(self))
     }
@@ -190,20 +189,20 @@ impl GatewayStatus {
     }
 }
 
-/// Whether objects of the cluster may be other ones than those that its API server has.
+/// Whether the objects in force may differ from those in the cluster.
 fn is_behind(cluster: &SourceStatus) -> bool {
     cluster.origin != Origin::Live || !cluster.doubts.is_empty() || !cluster.outdated.is_empty()
 }
 
-/// The watched clusters that are shown.
+/// The watched clusters that the user may see.
 pub(crate) fn visible_clusters(context: &ViewContext<'_>) -> Vec<SourceStatus> {
     let mut clusters = context.state.source().status();
     clusters.retain(|status| context.visible.contains(&status.cluster));
     clusters
 }
 
-/// What is wrong with files and with objects of `clusters`. Errors of files that hold for all may
-/// name another cluster's, so only those who see every cluster are shown them.
+/// The errors of files, and of objects in `clusters`. Errors of files for all clusters may refer to
+/// other clusters, so only users who may see all clusters see them.
 pub(crate) fn visible_faults<'f>(
     context: &ViewContext<'f>,
     failure: Option<&'f ReloadFailure>,

@@ -1,5 +1,5 @@
-//! `/live`: the most recent decisions, and those to come; `/live/{sequence}`: one decision,
-//! explained.
+//! `/live`: the most recent decisions, and new ones as they are made; `/live/{sequence}`: the
+//! explanation of one decision.
 
 use askama::Template;
 use serde::Serialize;
@@ -15,26 +15,26 @@ use portcullis_policy::explain::authorization::AuthorizationAnswer;
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
 use portcullis_policy::model::{Decision, Time};
 
-/// Rows of a table.
+/// The maximum number of rows in a table.
 const MAX_ROWS: usize = 100;
 
-/// Lines that are sent as JSON.
+/// The maximum number of lines in a JSON response.
 const MAX_LINES: usize = 200;
 
-/// Lines that are read to find them: of what is kept, which is bounded, all.
+/// The number of lines that are searched: all that are kept, whose number is limited.
 const ALL: usize = usize::MAX;
 
-/// The lines of the decision log that meet a filter, the newest first.
+/// The decision log lines that match a filter, newest first.
 #[derive(Debug, Serialize)]
 struct LiveView<'a> {
     /// The filter that was applied.
     filter: DecisionFilter,
-    /// The number of the newest decision that there is.
+    /// The number of the newest decision.
     newest: u64,
     decisions: Vec<NumberedLine<'a>>,
 }
 
-/// A line and its number.
+/// A line with its sequence number.
 #[derive(Debug, Serialize)]
 struct NumberedLine<'a> {
     sequence: u64,
@@ -51,26 +51,26 @@ struct LivePage<'a> {
     denials: NewestFirst,
     others: NewestFirst,
     kept: u64,
-    /// Where events come from.
+    /// The URL of the event stream.
     events: String,
     /// The query of the filter, with `?` unless it is empty.
     query: String,
 }
 
-/// A part of the filter that is set.
+/// A condition of the filter that is set.
 struct FilterPart {
     text: String,
-    /// The view without it.
+    /// The URL of the view without the condition.
     without: String,
 }
 
-/// What the search may become.
+/// The completions of a search.
 #[derive(Debug, Serialize)]
 struct Completions {
     completions: Vec<String>,
 }
 
-/// `/live/complete?q=TEXT`: what the last word of a search may become, by what was decided lately.
+/// `/live/complete?q=TEXT`: completions of the last word of a search, from recent decisions.
 pub(crate) fn complete(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     request.query.only(&["q"])?;
     let text = request.query.one("q")?.unwrap_or_default();
@@ -79,12 +79,12 @@ pub(crate) fn complete(context: &ViewContext<'_>, request: &ViewRequest) -> Resu
     })
 }
 
-/// A field of the form.
+/// A field of the filter's form.
 struct FilterField<'a> {
     name: &'static str,
     label: &'static str,
     value: &'a str,
-    /// What can be chosen; empty where it is a text.
+    /// The values to choose from; empty for free text.
     choices: Vec<&'static str>,
 }
 
@@ -176,7 +176,7 @@ fn fields<'a>(filter: &'a DecisionFilter, visible: &VisibleClusters) -> Vec<Filt
         }
     };
     let has_choice = |(name, _): &(&'static str, &str)| match *name {
-        // The search has a box of its own.
+        // The search has its own input.
         "q" => false,
         "cluster" => visible.only().is_none(),
         _ => true,
@@ -189,13 +189,13 @@ fn fields<'a>(filter: &'a DecisionFilter, visible: &VisibleClusters) -> Vec<Filt
         .collect()
 }
 
-/// A line of the decision log, and where to ask the same again.
+/// A decision log line, and a link to *What if*.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct DecisionLineView<'a> {
     sequence: u64,
     line: &'a RawValue,
-    /// *What if*, filled in with the request.
+    /// The URL of *What if* with the request.
     what_if: String,
 }
 
@@ -209,9 +209,9 @@ struct DecisionPage<'a> {
     extra: Vec<String>,
     took: String,
     what_if: String,
-    /// What is considered now of a request for authorization, decided again for its own time.
+    /// How the present policies decide an authorization request at its own time.
     again: Option<DecisionView>,
-    /// The line, as it is.
+    /// The unchanged line.
     line: &'a str,
 }
 
@@ -253,7 +253,8 @@ pub(crate) fn decision(
     })
 }
 
-/// What is in force now says of the same request; objects are not kept, so of authorization alone.
+/// Decides the request again with the present policies. Only for authorization, because objects
+/// under review are not kept.
 fn decided_again(context: &ViewContext<'_>, decided: &LoggedDecision<'_>) -> Option<DecisionView> {
     let (asked, time) = (decided.asked()?, Time::parse(&decided.time)?);
     let in_force = in_force(context.snapshot);
@@ -261,7 +262,7 @@ fn decided_again(context: &ViewContext<'_>, decided: &LoggedDecision<'_>) -> Opt
     Some(DecisionView::from(&answer))
 }
 
-/// Why there is no decision of this number.
+/// The error that there is no decision with this number.
 fn gone(number: u64, newest: u64) -> ViewError {
     ViewError::NotFound(if number > newest || number == 0 {
         format!("there is no decision {number} yet: the newest is {newest}")
@@ -270,7 +271,7 @@ fn gone(number: u64, newest: u64) -> ViewError {
     })
 }
 
-/// A duration as one reads it.
+/// A duration with a suitable unit.
 fn took(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 0.001 => format!("{:.1} µs", seconds * 1e6),
@@ -282,7 +283,7 @@ fn took(seconds: f64) -> String {
 // === impl LivePage ===
 
 impl LivePage<'_> {
-    /// Whether a filter is set besides the search.
+    /// Whether conditions other than the search are set.
     fn has_fields(&self) -> bool {
         self.fields.iter().any(|field| !field.value.is_empty())
     }
@@ -299,12 +300,12 @@ impl LivePage<'_> {
 // === impl DecisionPage ===
 
 impl DecisionPage<'_> {
-    /// The path of the view of an object that the line names.
+    /// The URL of the view of an object in the line.
     fn path(&self, object: &LoggedObject<'_>) -> String {
         query::object_link(object, &self.request.cluster)
     }
 
-    /// The text of a selector, if the request has it.
+    /// The selectors of the request, with their names.
     fn selectors(&self) -> impl Iterator<Item = (&'static str, String)> {
         let asked = &self.request.attributes;
         let selectors = [
@@ -317,7 +318,7 @@ impl DecisionPage<'_> {
     }
 }
 
-/// What of an object did not fit, in words.
+/// Why an object that nearly matched did not.
 fn misfit(near: &LoggedObject<'_>) -> String {
     let rule = near.rule.map(|rule| format!("rule {rule}: "));
     format!("{}{}", rule.unwrap_or_default(), near.criterion)
@@ -331,7 +332,7 @@ mod tests {
     const OLD: &str = r#"{"cluster":"c","endpoint":"authorize","user":"old","groups":["g"],"attributes":{"verb":"delete","resource":"nodes","group":"example.com","namespace":"n"},"decision":"allow","cause":{"kind":"RoleBinding","namespace":"n","name":"b"},"shadow":[{"kind":"AuthorizationPolicy","name":"s","decision":"deny"}]}"#;
     const NEW: &str = r#"{"cluster":"c","endpoint":"authorize","user":"new","groups":[],"attributes":{"verb":"get","resource":"pods"},"decision":"allow","shadow":[]}"#;
 
-    /// As far back as decisions are kept, and whatever can be told without reading a line.
+    /// Filters find old decisions, including those that are checked without parsing lines.
     #[test]
     fn every_filter_finds_one_old_decision_among_thousands() {
         let console = TestConsole::of("");
@@ -407,7 +408,7 @@ spec:
             page.contains("<span class=\"noOpinion\">no opinion</span>"),
             "{page}"
         );
-        // Of an admission the object is not known.
+        // The object of an admission request is not known.
         console.console.push(
             Decision::Allow,
             "c",
