@@ -1,4 +1,4 @@
-//! `/`: what is in force now, the figures of the last hour, and what ends soon.
+//! `/`: what is in force, the metrics of the last hour, and what expires soon.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,25 +16,27 @@ use crate::telemetry::Metrics;
 use portcullis_policy::field::Faults;
 use portcullis_policy::model::{CauseKind, Decision, Time};
 
-/// How many faults are listed, and how many ends; the log and the metrics have all.
+/// The maximum number of errors, and of expiring objects, on the page. The log and the metrics have
+/// all.
 const MAX_ITEMS: usize = 200;
 
-/// From when on the end of a policy or exception is shown.
+/// How long before the end of a policy or exception it is shown.
 const POLICY_NOTICE: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
-/// What is in force, how it is doing, and what is wrong with what is not.
+/// The revision in force, its status, and the errors of what is not in force.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NowView {
     revision: String,
-    /// When it came into force; for who sees every cluster, as what follows.
+    /// The time since which it has been in force. Like the next fields, only for users who may see
+    /// all clusters.
     since: Option<String>,
-    /// The file.
+    /// The path of the configuration.
     configuration: Option<String>,
     last_change: Option<ChangeView>,
     /// Why the files on disk are not in force.
     failure: Option<FailureView>,
-    /// Of files and of objects of clusters.
+    /// The errors of files and of watched objects.
     faults: Vec<String>,
     clusters: Vec<ClusterView>,
     ending: Vec<EndView>,
@@ -42,7 +44,7 @@ pub(crate) struct NowView {
     figures: Figures,
 }
 
-/// What the last reload changed.
+/// The changes of the last reload.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ChangeView {
@@ -51,24 +53,24 @@ struct ChangeView {
     removed_restrictions: Vec<String>,
 }
 
-/// A reload that changed nothing.
+/// A failed reload.
 #[derive(Debug, Serialize)]
 struct FailureView {
     at: String,
     message: &'static str,
 }
 
-/// How it stands with a cluster that is watched.
+/// A watched cluster.
 #[derive(Debug, Serialize)]
 struct ClusterView {
     cluster: String,
-    /// Where its objects are from, in words.
+    /// A description of where its objects are from.
     origin: &'static str,
     objects: usize,
     faulty: usize,
 }
 
-/// What ends soon, or has ended.
+/// Something that expires soon, or has expired.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EndView {
@@ -120,8 +122,8 @@ impl NowView {
     }
 }
 
-/// What the last reload changed. Who sees one cluster is told what no longer refuses requests
-/// there: the objects that changed may be another's.
+/// The changes of the last reload. A user who may only see one cluster only sees the restrictions
+/// that are no longer in force there, because other changed objects may belong to other clusters.
 fn last_change(context: &ViewContext<'_>) -> Option<ChangeView> {
     let mut change = context.state.last_change()?;
     let Some(only) = context.visible.only() else {
@@ -136,7 +138,7 @@ fn last_change(context: &ViewContext<'_>) -> Option<ChangeView> {
     (!change.vanished.is_empty()).then(|| ChangeView::new(String::new(), &change))
 }
 
-/// Certificates, policies and exceptions that end soon, the first to end first.
+/// Certificates, policies and exceptions that expire soon, the earliest first.
 fn ending(context: &ViewContext<'_>) -> Vec<EndView> {
     let snapshot = context.snapshot;
     let mut ends: Vec<EndView> = Vec::new();
@@ -150,7 +152,7 @@ fn ending(context: &ViewContext<'_>) -> Vec<EndView> {
             });
         }
     };
-    // The files of certificates are the gateway's, or another cluster's.
+    // The certificates are the gateway's, or those of other clusters.
     for expiry in snapshot
         .expiries
         .iter()
@@ -184,13 +186,13 @@ fn ending(context: &ViewContext<'_>) -> Vec<EndView> {
         add(kind, name.to_owned(), time(end), POLICY_NOTICE);
     }
     ends.sort();
-    // One that holds for several clusters is one.
+    // A policy or exception for several clusters is shown once.
     ends.dedup();
     ends.truncate(MAX_ITEMS);
     ends
 }
 
-/// An end as the system's clock has it; one before 1970 is over all the same.
+/// The end as a system time; ends before 1970 are moved to 1970.
 fn time(end: Time) -> SystemTime {
     let since = Duration::try_from_secs_f64(end.as_seconds()).unwrap_or_default();
     SystemTime::UNIX_EPOCH + since
@@ -236,26 +238,26 @@ impl From<&SourceStatus> for ClusterView {
     }
 }
 
-/// Samples in a row of the table: five minutes.
+/// The number of samples in a table row: five minutes.
 const SAMPLES_PER_ROW: usize = 30;
 
-/// What was decided in the last hour.
+/// The metrics of the last hour.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Figures {
-    /// How much of the hour is known, in minutes.
+    /// The part of the hour for which there are samples, in minutes.
     pub(crate) minutes: u64,
     pub(crate) endpoints: Vec<EndpointFigures>,
     /// Decisions by cluster.
     pub(crate) decisions_by_cluster: Vec<ClusterFigures>,
-    /// Every ten seconds, the oldest first: what the charts show.
+    /// The samples of every ten seconds for the charts, oldest first.
     pub(crate) samples: Vec<SampleFigures>,
-    /// The same in steps of five minutes, the newest first.
+    /// The rows of the table, of five minutes each, newest first.
     #[serde(skip)]
     pub(crate) rows: Vec<RowFigures>,
 }
 
-/// Decisions at one endpoint.
+/// The decisions of an endpoint.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct EndpointFigures {
@@ -263,14 +265,14 @@ pub(crate) struct EndpointFigures {
     pub(crate) allow: u64,
     pub(crate) deny: u64,
     pub(crate) no_opinion: u64,
-    /// In milliseconds; absent without decisions.
+    /// In milliseconds; absent if there were no decisions.
     pub(crate) p50: Option<f64>,
     pub(crate) p99: Option<f64>,
-    /// Requests at this moment.
+    /// The number of requests in flight now.
     pub(crate) in_flight: u64,
 }
 
-/// Decisions for one cluster.
+/// The decisions for a cluster.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClusterFigures {
@@ -280,22 +282,22 @@ pub(crate) struct ClusterFigures {
     pub(crate) no_opinion: u64,
 }
 
-/// Decisions a second, and how long they took, in milliseconds.
+/// The rates of decisions per second, and their durations in milliseconds.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SampleFigures {
-    /// The end of the time, in seconds since 1970.
+    /// The end of the interval, in seconds since 1970.
     pub(crate) time: u64,
     pub(crate) allow: f64,
     pub(crate) deny: f64,
     pub(crate) no_opinion: f64,
     pub(crate) authorize_p50: Option<f64>,
     pub(crate) authorize_p99: Option<f64>,
-    /// `None` where it is not known.
+    /// `None` if it is unknown.
     pub(crate) in_flight: Option<u64>,
 }
 
-/// A sample as a row of the table.
+/// A row of the table.
 #[derive(Debug)]
 pub(crate) struct RowFigures {
     pub(crate) from: String,
@@ -306,8 +308,8 @@ pub(crate) struct RowFigures {
 // === impl Figures ===
 
 impl Figures {
-    /// Those of one cluster: how many decisions were made for it. Latencies and what is in flight
-    /// are not known by cluster.
+    /// The metrics of one cluster: numbers of decisions only, because durations and requests in
+    /// flight are not counted by cluster.
     pub(crate) fn of_cluster(history: &MetricsHistory, cluster: &str) -> Self {
         let whole = history.whole();
         let counts = whole.as_ref().and_then(|whole| whole.of_cluster(cluster));
@@ -450,7 +452,7 @@ impl RowFigures {
         }
     }
 
-    /// Decisions a second by outcome, in the order of the columns.
+    /// The rates of decisions per second, in the order of the columns.
     pub(crate) const fn outcomes(&self) -> [(Decision, f64); 3] {
         [
             (Decision::Allow, self.figures.allow),
@@ -479,7 +481,7 @@ fn round(minutes: f64) -> u64 {
     minutes.round() as u64
 }
 
-/// A figure as it stands in a table; a dash where there is none.
+/// A value for the table; a dash if there is none.
 fn shown(figure: Option<f64>) -> String {
     figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.3}"))
 }

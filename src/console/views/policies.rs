@@ -1,4 +1,4 @@
-//! `/policies`: every policy and exception, and what has become of it.
+//! `/policies`: all policies, exceptions and AccessRequests, and how often they decided.
 
 mod detail;
 
@@ -24,7 +24,7 @@ use portcullis_policy::model::PolicyResult;
 
 pub(crate) use detail::view as detail;
 
-/// The fields of its form.
+/// The parameters of the form.
 const FIELDS: [&str; 5] = ["filter", "kind", "unused", "cluster", "page"];
 
 #[derive(Template)]
@@ -35,11 +35,11 @@ struct PoliciesPage<'a> {
     clusters: &'a ClusterChoice,
     rows: &'a [PolicyRow],
     paging: Paging,
-    /// How many of all were never decided by.
+    /// The number of policies that are unused, before filtering.
     unused: usize,
 }
 
-/// The policies that the filter leaves, for programs.
+/// The JSON response: the policies that match the filter.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PoliciesReport<'a> {
@@ -47,13 +47,13 @@ struct PoliciesReport<'a> {
     policies: &'a [PolicyRow],
 }
 
-/// Which of them are shown.
+/// Selects the policies to show.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct PolicyFilter {
-    /// What the name contains, whatever the case of its letters.
+    /// A part of the name, ignoring case.
     text: String,
     kind: Option<ListedKind>,
-    /// Only those by which nothing was decided.
+    /// Whether to show only unused policies.
     is_unused: bool,
 }
 
@@ -96,35 +96,35 @@ pub(crate) enum ListedKind {
     AccessRequest,
 }
 
-/// Every policy and exception that is in force for a cluster, by kind in the order in which they are asked,
-/// and every AccessRequest.
+/// The policies and exceptions in force for a cluster, by kind in the order of evaluation, and the
+/// AccessRequests.
 #[derive(Debug)]
 pub(crate) struct PolicyList(pub(crate) Vec<PolicyRow>);
 
-/// A policy or exception.
+/// A policy, exception or AccessRequest.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PolicyRow {
     pub(crate) kind: ListedKind,
     pub(crate) name: String,
-    /// What it does and to whom it is bound, in words.
+    /// A description of its effect and bindings.
     pub(crate) about: String,
-    /// Where it stands: file and line, or the cluster; empty where neither is known.
+    /// The file and line, or the cluster; empty if neither is known.
     pub(crate) place: String,
-    /// Counted since the start, for all clusters together: for who sees them all. Of an exception
-    /// nothing is.
+    /// Counts since the start, for all clusters together: only for users who may see all clusters.
+    /// Exceptions and AccessRequests have none.
     pub(crate) counts: Option<RowCounts>,
-    /// How many of the recent decisions it decided.
+    /// The number of recent decisions that it caused.
     pub(crate) recent: u64,
     /// How many of these were denials.
     pub(crate) recent_denials: u64,
-    /// The number of the last recent decision, by which it is shown.
+    /// The sequence number of the last recent decision.
     pub(crate) last_sequence: Option<u64>,
-    /// When that was.
+    /// The time of the last recent decision.
     pub(crate) last_time: Option<String>,
 }
 
-/// How often a policy came to each result.
+/// The number of evaluations of a policy, by result.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RowCounts {
@@ -133,14 +133,14 @@ pub(crate) struct RowCounts {
     pub(crate) errors: u64,
     pub(crate) shadow_allows: u64,
     pub(crate) shadow_denies: u64,
-    /// What its expressions cost, in the units of Kubernetes' CEL cost model.
+    /// The total cost of its expressions, in the units of Kubernetes' CEL cost model.
     pub(crate) cost: u64,
-    /// The same for each time that it matched, failed or would have decided in Shadow; `None`
-    /// before the first.
+    /// The cost per evaluation that matched, failed or would have decided in Shadow; `None` if
+    /// there was none.
     pub(crate) mean_cost: Option<u64>,
 }
 
-/// Where objects stand, by kind and name.
+/// The places of objects, by kind and name.
 #[derive(Debug, Default)]
 pub(crate) struct PlacesByName(BTreeMap<(String, String), String>);
 
@@ -154,7 +154,7 @@ impl PolicyFilter {
             && (self.text.is_empty() || contains())
     }
 
-    /// The kinds to choose from, and whether each is chosen.
+    /// The kinds to choose from, and whether each is selected.
     fn kinds(&self) -> impl Iterator<Item = (&'static str, bool)> {
         ListedKind::ALL
             .into_iter()
@@ -335,7 +335,7 @@ fn of_bindings(policy: &Applicability, bindings: &[std::sync::Arc<PolicyBinding>
 // === impl PolicyRow ===
 
 impl PolicyRow {
-    /// Whether nothing was decided by it, nor would have been in Shadow.
+    /// Whether the policy caused no decision, and would not have in Shadow.
     pub(crate) fn is_unused(&self) -> bool {
         let is_counted = self.counts.is_some_and(|counts| {
             counts.matched + counts.errors + counts.shadow_allows + counts.shadow_denies > 0
@@ -348,7 +348,7 @@ impl PolicyRow {
 
 impl From<&PolicyCounts> for RowCounts {
     fn from(counts: &PolicyCounts) -> Self {
-        // What does not match has mostly cost nothing, and would make all others look cheap.
+        // Evaluations that do not match mostly cost nothing, and would lower all means.
         let evaluated = PolicyResult::ALL
             .into_iter()
             .filter(|result| *result != PolicyResult::NoMatch)
@@ -369,7 +369,8 @@ impl From<&PolicyCounts> for RowCounts {
 // === impl PlacesByName ===
 
 impl PlacesByName {
-    /// Those of policies that hold for `cluster`: an object in files is not taken from the cluster.
+    /// The places of policies for `cluster`. If an object is in files, it is not taken from the
+    /// cluster.
     pub(crate) fn new(snapshot: &Snapshot, cluster: &str) -> Self {
         let mut places = BTreeMap::new();
         for object in snapshot.objects_in_force() {
@@ -392,27 +393,27 @@ impl PlacesByName {
     }
 }
 
-/// The objects that recent decisions name, each by kind, namespace and name.
+/// The objects in recent decisions, by kind, namespace and name.
 #[derive(Debug, Default)]
 pub(crate) struct RecentUse(BTreeMap<(String, String, String), ObjectUse>);
 
-/// What an object had to do with recent decisions.
+/// The use of an object in recent decisions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ObjectUse {
-    /// How many it decided.
+    /// The number of decisions that it caused.
     pub(crate) decided: u64,
     /// How many of these were denials.
     pub(crate) denied: u64,
-    /// The last that it decided, or would have in Shadow: its number and time.
+    /// The number and time of the last decision that it caused, or would have in Shadow.
     pub(crate) last: Option<(u64, String)>,
-    /// How many by each of its rules.
+    /// The number of decisions by rule.
     pub(crate) rules: BTreeMap<usize, u64>,
 }
 
 // === impl RecentUse ===
 
 impl RecentUse {
-    /// Those of `cluster` among the decisions that the console remembers.
+    /// The use of objects in the recent decisions for `cluster`.
     pub(crate) fn new(context: &ViewContext<'_>, cluster: &str) -> Self {
         let mut recent = Self::default();
         for kept in context.decisions.since(0).iter() {
@@ -421,7 +422,7 @@ impl RecentUse {
         recent
     }
 
-    /// Adds a line of the decision log; lines come in the order of their numbers.
+    /// Adds a decision log line. Lines must be added in the order of their numbers.
     fn add(&mut self, cluster: &str, sequence: u64, line: &[u8]) {
         let Some(logged) = LoggedDecision::read(line) else {
             return;
@@ -462,7 +463,7 @@ impl RecentUse {
         used
     }
 
-    /// What the object of this kind, namespace and name was used for.
+    /// The use of the object with this kind, namespace and name.
     pub(crate) fn of(&self, kind: &str, namespace: &str, name: &str) -> ObjectUse {
         let key = (kind.to_owned(), namespace.to_owned(), name.to_owned());
         let used = self.0.get(&key);

@@ -1,4 +1,4 @@
-//! `/webhooks`: the webhooks behind the gateway, in the order in which they are asked.
+//! `/webhooks`: the webhooks behind the gateway, in the order of calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,51 +21,51 @@ struct WebhooksPage<'a> {
     rows: &'a [WebhookRow],
     authorizers: &'a [String],
     paging: Paging,
-    /// Whether it is shown what was counted.
+    /// Whether metrics are shown.
     has_figures: bool,
 }
 
-/// Every webhook, for programs.
+/// The JSON response.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WebhooksReport<'a> {
     cluster: &'a str,
     webhooks: &'a [WebhookRow],
-    /// The names of `authorization.webhooks`, in the order in which they are asked.
+    /// The names of `authorization.webhooks`, in the order of calls.
     authorizers: &'a [String],
 }
 
-/// A webhook, and how it is doing.
+/// A webhook with its metrics.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WebhookRow {
     phase: &'static str,
-    /// Its place among those of the phase, from 1.
+    /// Its position in the order of the phase, from 1.
     order: usize,
     configuration: String,
     name: String,
-    /// Where it is.
+    /// The URL or service that is called.
     target: String,
     failure_policy: &'static str,
     timeout_seconds: u64,
     is_shadow: bool,
-    /// Absent for who does not see every cluster.
+    /// Absent for users who may not see all clusters.
     #[serde(flatten)]
     figures: Option<WebhookFigures>,
 }
 
-/// What was counted of a webhook, for all clusters together.
+/// The metrics of a webhook, for all clusters together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct WebhookFigures {
     calls: u64,
     failures: u64,
     is_breaker_open: bool,
-    /// How long calls took; `None` where there were none.
+    /// The mean duration of calls; `None` if there were none.
     mean_seconds: Option<f64>,
-    /// Interpolated within the bucket of the metric, as Prometheus does.
+    /// The median, interpolated within the bucket of the histogram as in Prometheus.
     median_seconds: Option<f64>,
-    /// The same of 99 of 100.
+    /// The 99th percentile.
     p99_seconds: Option<f64>,
     shadow_allows: u64,
     shadow_denies: u64,
@@ -96,7 +96,7 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     Page::of(request.representation, &report, &page)
 }
 
-/// With what was counted of all clusters together, where that may be shown.
+/// The webhooks of `set`, with their metrics in `counts`, if these may be shown.
 fn rows(set: &AdmissionSet, counts: Option<&BTreeMap<String, WebhookCounts>>) -> Vec<WebhookRow> {
     let shadows: BTreeSet<*const Webhook> = set.shadow_webhooks().map(std::sync::Arc::as_ptr).collect();
     let mut rows = Vec::new();
@@ -175,12 +175,13 @@ impl WebhookFigures {
     }
 }
 
-/// In milliseconds, to a tenth.
+/// A duration in milliseconds, with one decimal.
 fn millis(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{:.1}", seconds * 1000.0))
 }
 
-/// Where a webhook is. Its URL has no query, which could be a secret: manifests are refused with one.
+/// The URL or service of a webhook. URLs have no query, which could contain a secret: manifests
+/// with one are invalid.
 fn target(target: &WebhookTarget) -> String {
     match target {
         WebhookTarget::Url(url) => url.clone(),

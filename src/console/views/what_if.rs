@@ -1,5 +1,5 @@
-//! `/what-if`: what would be decided about a request or a manifest, by what is in force or with a
-//! policy pasted beside it. Nothing that is pasted is kept.
+//! `/what-if`: how a request or a manifest would be decided, with the policies in force and with a
+//! policy that the user pastes. Nothing that is pasted is kept.
 
 mod manifest;
 mod replay;
@@ -36,15 +36,15 @@ struct WhatIfPage<'a> {
     manifest: &'a ManifestForm,
     trial: &'a TrialForm,
     clusters: &'a ClusterChoice,
-    /// Why there is no answer.
+    /// Why the question cannot be answered.
     wrong: &'a [String],
     decisions: Vec<DecisionView>,
     manifests: Vec<ManifestView>,
     on_trial: Option<&'a TrialAnswer>,
 }
 
-/// What is answered, for programs: what `portcullis authorize` or `portcullis admit` says, or what
-/// a policy on trial would change.
+/// The JSON response: the output of `portcullis authorize` or `portcullis admit`, or what a policy
+/// on trial would change.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum WhatIfReport<'a> {
@@ -53,7 +53,7 @@ enum WhatIfReport<'a> {
     Trial(Box<TrialReport<'a>>),
 }
 
-/// What was asked.
+/// The input of the page.
 struct WhatIfQuestion {
     request: RequestForm,
     manifest: ManifestForm,
@@ -61,7 +61,7 @@ struct WhatIfQuestion {
     clusters: ClusterChoice,
 }
 
-/// What is answered, by what is in force and then by what is on trial.
+/// The decisions with the policies in force, and then with those on trial.
 #[derive(Default)]
 struct WhatIfAnswers {
     wrong: Vec<String>,
@@ -111,8 +111,8 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
 // === impl WhatIfQuestion ===
 
 impl WhatIfQuestion {
-    /// A request by its fields; or, where an operation is named, who does it and where, for a
-    /// manifest that is yet to be pasted.
+    /// A request by its fields. With an operation, it is the user and namespace for a manifest that
+    /// is still to be pasted.
     fn of_query(context: &ViewContext<'_>, query: &ViewQuery) -> Result<Self, ViewError> {
         query.only(&[&request::FIELDS[..], &["operation", "cluster"]].concat())?;
         let (request, manifest) = (RequestForm::new(query)?, ManifestForm::new(query)?);
@@ -128,7 +128,7 @@ impl WhatIfQuestion {
         })
     }
 
-    /// A manifest, or a policy on trial with what it is tried at.
+    /// A manifest, or a policy on trial with the request or manifest to decide.
     fn of_form(context: &ViewContext<'_>, form: &ViewQuery) -> Result<Self, ViewError> {
         let known = [&request::FIELDS[..], &manifest::FIELDS, &FIELDS, &["cluster"]].concat();
         form.only(&known)?;
@@ -152,7 +152,7 @@ impl WhatIfQuestion {
                     in_force: &in_force,
                     on_trial,
                 };
-                // The other half of the time is for the rest of the page.
+                // Half of the time is left for the rest of the page.
                 let now = Instant::now();
                 let until = now + context.deadline.saturating_duration_since(now) / 2;
                 let recent = context.decisions.since(0);
@@ -202,7 +202,7 @@ impl WhatIfAnswers {
         self.requests.iter().map(DecisionView::from).collect()
     }
 
-    /// `None` where nothing was asked.
+    /// The JSON response; `None` if the input is empty.
     fn report(&self) -> Option<WhatIfReport<'_>> {
         if let Some(trial) = &self.trial {
             let report = TrialReport::new(trial, &self.requests, &self.manifests);
@@ -221,7 +221,7 @@ impl WhatIfAnswers {
     }
 }
 
-/// What decides now.
+/// The policies in force.
 pub(crate) fn in_force(snapshot: &Snapshot) -> LoadedPolicies {
     let webhooks = &snapshot.config.authorization.webhooks;
     LoadedPolicies {
@@ -233,36 +233,36 @@ pub(crate) fn in_force(snapshot: &Snapshot) -> LoadedPolicies {
     }
 }
 
-// A policy on trial: pasted beside what is in force, for one question.
+// A policy on trial: added to those in force for one request.
 
-/// The fields of its form.
+/// The parameters of the form.
 pub(crate) const FIELDS: [&str; 1] = ["policy"];
 
-/// What the faults of what was pasted name as its file.
+/// The file name of the pasted policy in error messages.
 const FILE: &str = "policy";
 
-/// What was pasted.
+/// The pasted policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct TrialForm {
     pub(crate) policy: String,
 }
 
-/// What is on trial, if it could be read.
+/// The policy on trial, and its errors.
 pub(crate) struct TrialAnswer {
     pub(crate) faults: Vec<FaultRow>,
-    /// The objects, each with whether it stands in the place of one in force.
+    /// The objects, and whether each replaces one in force.
     pub(crate) objects: Vec<TrialObject>,
-    /// What it would change of the recent decisions; `None` where it has faults.
+    /// The recent decisions that would change; `None` if the policy has errors.
     pub(crate) replay: Option<RecentReplay>,
 }
 
-/// What `check` says of what was pasted.
+/// An error or warning about the pasted policy, as in `check`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FaultRow {
     /// `error` or `warning`.
     pub(crate) severity: &'static str,
-    /// From 1; 0 where it is not known.
+    /// The line, from 1; 0 if it is unknown.
     pub(crate) line: u32,
     pub(crate) object: String,
     pub(crate) path: String,
@@ -278,7 +278,7 @@ pub(crate) struct TrialObject {
     pub(crate) replaces: bool,
 }
 
-/// The same for programs.
+/// The JSON response for a policy on trial.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TrialReport<'a> {
@@ -292,7 +292,7 @@ pub(crate) struct TrialReport<'a> {
     manifest: Option<BothSides<AdmitAllExplained<'a>>>,
 }
 
-/// What is answered now, and what would be.
+/// The decisions with the policies in force, and with those on trial.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BothSides<T> {
@@ -308,16 +308,15 @@ impl TrialForm {
         Ok(Self { policy })
     }
 
-    /// Whether nothing was pasted.
     pub(crate) fn is_empty(&self) -> bool {
         self.policy.trim().is_empty()
     }
 
-    /// What would decide with it, unless it has faults, and what is to be said about it.
+    /// The policies including the pasted one, unless it has errors, and what to report about it.
     ///
     /// # Errors
     ///
-    /// It takes parameters, whose data it could show.
+    /// The policy has parameters, whose content it could reveal.
     pub(crate) fn load(
         &self,
         context: &ViewContext<'_>,
@@ -364,7 +363,7 @@ fn objects(trial: &Trial) -> Vec<TrialObject> {
     trial.objects.iter().map(object).collect()
 }
 
-/// The first policy on trial that reads parameters, or binding that gives some.
+/// The first policy on trial that has parameters, or binding on trial that refers to some.
 fn takes_parameters(trial: &Trial) -> Option<String> {
     let is_on_trial = |kind: &str, name: &str| {
         let mut objects = trial.objects.iter();
@@ -422,7 +421,7 @@ impl From<&Fault> for FaultRow {
 // === impl TrialReport ===
 
 impl<'a> TrialReport<'a> {
-    /// The answers of both sides, the first of each in force.
+    /// The report, with two decisions for the request and for the manifest: in force, and on trial.
     pub(crate) fn new(
         trial: &'a TrialAnswer,
         requests: &'a [AuthorizationAnswer],

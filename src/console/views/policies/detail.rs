@@ -1,5 +1,5 @@
-//! `/policies/KIND/NAMESPACE/NAME`: an object that decides, as it is written, and what it decided: a
-//! policy, a role binding, a webhook's configuration.
+//! `/policies/KIND/NAMESPACE/NAME`: the manifest and the use of an object that decides: a policy, a
+//! role binding, or a webhook configuration.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,13 +25,13 @@ use portcullis_policy::field::FieldPath;
 use portcullis_policy::manifest::ValidatedObject;
 use portcullis_policy::model::{CauseKind, groups};
 
-/// The annotation in which `kubectl apply` keeps the object.
+/// The annotation in which `kubectl apply` keeps the applied object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The most users that are listed of those for whom an object decided.
+/// The maximum number of users in the list of users for whom an object decided.
 const MAX_USERS: usize = 50;
 
-/// What stands for no namespace in the path.
+/// The path segment for objects without namespace.
 const NO_NAMESPACE: &str = "-";
 
 #[derive(Template)]
@@ -42,90 +42,91 @@ struct PolicyPage<'a> {
     clusters: &'a ClusterChoice,
 }
 
-/// One policy with the bindings that name it, or another object that decides.
+/// A policy with its bindings, or another object that decides.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PolicyView<'a> {
     kind: &'a str,
     namespace: &'a str,
     name: &'a str,
-    /// What it does, in words.
+    /// A description of its effect.
     about: String,
-    /// Counted since the start, of a policy.
+    /// Counts since the start, for a policy.
     counts: Option<RowCounts>,
-    /// How many of the recent decisions it decided.
+    /// The number of recent decisions that it caused.
     recent: u64,
     /// How many of these were denials.
     recent_denials: u64,
-    /// The number of the last of them, or of one that it would have decided in Shadow.
+    /// The number of the last recent decision that it caused, or would have in Shadow.
     last_sequence: Option<u64>,
     last_time: Option<String>,
-    /// To whom it applies; empty where the object does not say.
+    /// A description of its subjects; empty if it has none.
     subjects: String,
-    /// How many recent decisions each rule decided, those that decided none too where it is
-    /// known how many rules there are.
+    /// The number of recent decisions by rule. If the number of rules is known, unused rules are
+    /// included.
     rules: Vec<RuleUse>,
-    /// By whom, how often and since when it decided, where decisions are counted.
+    /// The use according to the files of usage, if usage is configured.
     usage: Option<UsageView>,
-    /// The object and those that belong to it as they are written.
+    /// The manifests of the object, and of those that belong to it.
     texts: Vec<ObjectText>,
 }
 
-/// What the files of usage say of an object.
+/// The use of an object according to the files of usage.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct UsageView {
-    /// The first hour that was read; empty where there is none.
+    /// The first hour in the files; empty if there is none.
     since: String,
-    /// Why the files cannot be read; empty where they can.
+    /// The error if the files cannot be read; otherwise empty.
     error: String,
     decided: u64,
-    /// Those for whom it decided most often.
+    /// The users for whom it decided most often.
     users: Vec<UserUse>,
-    /// How many others there are.
+    /// The number of further users.
     more_users: usize,
 }
 
 /// How often an object decided for a user.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct UserUse {
-    /// Empty for users that are counted together.
+    /// The user; empty for users that are counted together.
     user: String,
     decided: u64,
     first: String,
     last: String,
 }
 
-/// A rule or validation, and how many recent decisions it decided.
+/// A rule or validation, and the number of recent decisions that it caused.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct RuleUse {
     rule: usize,
-    /// In words; empty where they are not known.
+    /// A description of the rule; empty if it is unknown.
     sentence: String,
     decided: u64,
 }
 
-/// An object as it is written.
+/// The manifest of an object.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct ObjectText {
     object: String,
-    /// File and line.
+    /// The file and line, or the cluster.
     place: String,
-    /// With its comments, as long as the file says the same; else in YAML, without them.
+    /// The part of the file with its comments, if it still matches the object in force; otherwise
+    /// YAML.
     text: String,
 }
 
-/// What is known of an object that decides.
+/// An object that decides.
 struct DecidingObject {
     about: String,
     counts: Option<RowCounts>,
-    /// To whom it applies, where it says that.
+    /// A description of its subjects, if it has any.
     subjects: String,
-    /// Its rules in words, where these are known.
+    /// Descriptions of its rules, if they are known.
     rules: Vec<String>,
 }
 
-/// Shows the object of `kind`, `namespace` and `name`.
+/// The page for the object with this kind, namespace and name.
 pub(crate) fn view(
     context: &ViewContext<'_>,
     request: &ViewRequest,
@@ -205,7 +206,7 @@ fn listed(
     })
 }
 
-/// What a bound admission policy judges or changes, in words.
+/// A description of the objects to which a bound admission policy applies.
 fn judged(set: &AdmissionSet, kind: CauseKind, name: &str) -> String {
     let constraints = set.constraints(kind, name, None);
     constraints.map(sentences::constraints).unwrap_or_default()
@@ -243,7 +244,7 @@ impl<'a> PolicyView<'a> {
 // === impl UsageView ===
 
 impl UsageView {
-    /// What the folder of `usage` says; `None` where nothing is counted.
+    /// Reads the usage of an object; `None` if usage is not configured.
     fn new(
         context: &ViewContext<'_>,
         cluster: &str,
@@ -286,7 +287,7 @@ impl UsageView {
     }
 }
 
-/// Each of the `known` rules, and others that decided something.
+/// The `known` rules, and others that caused decisions.
 fn rules(known: Vec<String>, used: &BTreeMap<usize, u64>) -> Vec<RuleUse> {
     let others = used.keys().copied().filter(|rule| *rule >= known.len());
     let others: Vec<usize> = others.collect();
@@ -300,8 +301,8 @@ fn rules(known: Vec<String>, used: &BTreeMap<usize, u64>) -> Vec<RuleUse> {
     known.chain(unknown).map(rule).collect()
 }
 
-/// The object, and the bindings that name it or the role that it binds: of what is watched, what no file
-/// has.
+/// The manifests of the object, and of the bindings of a policy or the role of a binding. Watched
+/// objects are only included if they are in no file.
 fn texts(
     context: &ViewContext<'_>,
     cluster: &str,
@@ -364,7 +365,8 @@ fn texts(
     texts
 }
 
-/// The object's part of its file, comments included, where the file still says what is in force.
+/// The part of the file with the object, including comments, if it still matches the object in
+/// force.
 fn as_written(document: &Document) -> Option<String> {
     let object = document.root().to_json();
     if object
@@ -391,8 +393,7 @@ fn as_written(document: &Document) -> Option<String> {
     (same.root().to_json() == object).then(|| format!("{}\n", written.trim_matches('\n')))
 }
 
-/// An object without the copy of it that kubectl leaves in an annotation, and that may be an older
-/// one.
+/// Removes the copy of the object that kubectl keeps in an annotation, which may be out of date.
 fn shown(mut object: Value) -> Value {
     let annotations = object.pointer_mut("/metadata/annotations");
     if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
@@ -401,14 +402,13 @@ fn shown(mut object: Value) -> Value {
     object
 }
 
-/// The most subjects that are named.
+/// The maximum number of subjects in a description.
 const MAX_SUBJECTS: usize = 20;
 
 /// A kind, namespace and name.
 type ShownObject<'k> = (&'k str, &'k str, &'k str);
 
-/// What the object does, and its rules, in words; `None` where there is none such in
-/// force for `cluster`.
+/// Descriptions of the object and of its rules; `None` if it is not in force for `cluster`.
 pub(crate) fn about(
     snapshot: &Snapshot,
     cluster: &str,
@@ -445,7 +445,7 @@ pub(crate) fn about(
     })
 }
 
-/// A binding, and the role that it binds.
+/// The identities of a binding and its role.
 fn with_role(
     snapshot: &Snapshot,
     cluster: &str,

@@ -1,4 +1,4 @@
-//! The recent decisions, decided again with a policy on trial.
+//! Decides the recent decisions again, with a policy on trial.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,33 +15,34 @@ use portcullis_policy::explain::recorded::{
 };
 use portcullis_policy::model::{Attributes, Decision, Time};
 
-/// The most decisions that are shown one by one.
+/// The maximum number of changes that are shown individually.
 const MAX_CHANGES: usize = 200;
 
-/// How many are decided before others may use the processor for as long as that took.
+/// After how many decisions the thread sleeps for as long as they took, to leave the processor to
+/// others.
 const SLICE: usize = 100;
 
-/// The longest pause.
+/// The maximum duration of that pause.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What would change of the recent decisions.
+/// The recent decisions that would change.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RecentReplay {
-    /// Those that were decided again, by what is in force and with what is on trial.
+    /// The number of requests that were decided again.
     pub(crate) decided: u64,
-    /// Those of which it is not known.
+    /// The number of requests whose decision is unknown.
     pub(crate) unknown: u64,
-    /// The oldest, for which there was no time.
+    /// The number of older requests that were not decided before the deadline.
     pub(crate) not_reached: u64,
-    /// Those that change, by what decides.
+    /// The changes, by cause.
     pub(crate) groups: Vec<ChangeCount>,
-    /// The newest of them.
+    /// The newest changes.
     pub(crate) changes: Vec<ChangeSample>,
     pub(crate) unknown_because: Vec<UnknownReason>,
 }
 
-/// How many decisions change in the same way.
+/// The number of decisions that change in the same way.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ChangeCount {
@@ -54,29 +55,29 @@ pub(crate) struct ChangeCount {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ChangeSample {
-    /// Its number, by which it is shown.
+    /// The sequence number, which links to the decision.
     pub(crate) sequence: u64,
     pub(crate) time: String,
     pub(crate) cluster: String,
     pub(crate) user: String,
     pub(crate) request: String,
-    /// What is decided by what is in force.
+    /// The decision with the policies in force.
     pub(crate) before: ComparedDecision,
-    /// What would be decided with what is on trial.
+    /// The decision with the policies on trial.
     pub(crate) after: ComparedDecision,
 }
 
-/// One of the two decisions.
+/// A decision that is compared.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ComparedDecision {
     pub(crate) decision: &'static str,
-    /// `KIND/NAMESPACE/NAME`; empty where nothing decided.
+    /// `KIND/NAMESPACE/NAME`; empty if nothing decided.
     pub(crate) cause: String,
     pub(crate) reason: String,
 }
 
-/// Both sides that are compared.
+/// The policies that are compared.
 #[derive(Clone, Copy)]
 pub(crate) struct ComparedPolicies<'a> {
     pub(crate) in_force: &'a LoadedPolicies,
@@ -84,7 +85,7 @@ pub(crate) struct ComparedPolicies<'a> {
 }
 
 impl ComparedPolicies<'_> {
-    /// What becomes of the decision that `line` of the decision log is about, which has the number
+    /// Compares the decisions of the request in `line`, a decision log line with the number
     /// `sequence`.
     pub(crate) fn compare(self, sequence: u64, line: &[u8]) -> ReviewComparison<ChangeSample> {
         let unknown = |why: &str| ReviewComparison::Unknown(why.to_owned());
@@ -150,7 +151,7 @@ fn decide(loaded: &LoadedPolicies, cluster: &str, asked: &Attributes<'_>, now: T
 // === impl RecentReplay ===
 
 impl RecentReplay {
-    /// What becomes of the decisions of `slice`, the newest first, until `deadline`.
+    /// Decides the requests of `slice` again, newest first, until `deadline`.
     pub(crate) fn new(slice: &DecisionSlice, sides: ComparedPolicies<'_>, deadline: Instant) -> Self {
         let mut replayed = ReplaySummary::<()>::default();
         let mut changes = Vec::new();
@@ -202,12 +203,12 @@ impl RecentReplay {
         }
     }
 
-    /// How many are decided otherwise.
+    /// The number of decisions that change.
     pub(crate) fn changed(&self) -> u64 {
         self.groups.iter().map(|group| group.count).sum()
     }
 
-    /// How many of those are not shown one by one.
+    /// The number of changes that are not shown individually.
     pub(crate) fn not_shown(&self) -> u64 {
         let shown = u64::try_from(self.changes.len()).unwrap_or(u64::MAX);
         self.changed().saturating_sub(shown)
@@ -229,7 +230,7 @@ impl From<KnownDecision> for ComparedDecision {
 // === impl ChangeCount ===
 
 impl ChangeCount {
-    /// What decides then, or does no longer.
+    /// The cause of the new decision, or of the former one if nothing decides now.
     pub(crate) fn by(&self) -> String {
         let ChangeGroup { cause, is_gone, .. } = &self.group;
         match (cause.as_str(), is_gone) {
@@ -330,7 +331,7 @@ mod tests {
         );
         assert!(after.reason.contains("not now"), "{after:?}");
         assert_eq!(found.unknown_because.len(), 3);
-        // Without time nothing is decided, and it is said.
+        // Without time nothing is decided, which is reported.
         let found = replay(&lines, Duration::ZERO);
         assert_eq!((found.decided, found.unknown, found.not_reached), (0, 0, 8));
     }

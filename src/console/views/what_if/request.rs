@@ -1,4 +1,4 @@
-//! A request by its fields, named as the flags of `portcullis authorize`.
+//! The form for a request. Its fields have the names of the flags of `portcullis authorize`.
 
 use std::time::SystemTime;
 
@@ -8,7 +8,7 @@ use portcullis_policy::explain::authorization::{AuthorizationAnswer, considered_
 use portcullis_policy::explain::request::{Misfit, RequestArguments};
 use portcullis_policy::model::{Attributes, Decision, Time};
 
-/// The fields of its form.
+/// The parameters of the form.
 pub(crate) const FIELDS: [&str; 12] = [
     "user",
     "group",
@@ -24,7 +24,7 @@ pub(crate) const FIELDS: [&str; 12] = [
     "at",
 ];
 
-/// What was asked, as it was written.
+/// The values of the form.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RequestForm {
     pub(crate) user: String,
@@ -42,22 +42,22 @@ pub(crate) struct RequestForm {
     pub(crate) at: String,
 }
 
-/// What decides a request, for people.
+/// The explanation of a decision for the page.
 #[derive(Debug)]
 pub(crate) struct DecisionView {
     pub(crate) decision: Decision,
     pub(crate) reason: String,
     pub(crate) cause: Option<String>,
-    /// The policies in Shadow that would have decided, and what.
+    /// The policies in Shadow that would have decided, with their decisions.
     pub(crate) shadows: Vec<String>,
     pub(crate) hints: Vec<String>,
-    /// Each object considered, and what became of it.
+    /// The objects that were considered, with the result of each.
     pub(crate) considered: Vec<(String, String)>,
-    /// How many more there were.
+    /// The number of further objects considered.
     pub(crate) omitted: usize,
 }
 
-/// The most objects that a page lists; the JSON has all.
+/// The maximum number of objects on the page. The JSON response has all.
 const MAX_CONSIDERED: usize = 200;
 
 // === impl RequestForm ===
@@ -81,7 +81,7 @@ impl RequestForm {
         })
     }
 
-    /// Who asks, and in which namespace.
+    /// Keeps only the user and the namespace.
     pub(crate) fn without_target(self) -> Self {
         Self {
             user: self.user,
@@ -92,12 +92,12 @@ impl RequestForm {
         }
     }
 
-    /// Whether it asks for nothing.
+    /// Whether the form contains no request.
     pub(crate) fn is_empty(&self) -> bool {
         self.verb.is_empty() && self.resource.is_empty() && self.path.is_empty()
     }
 
-    /// The fields of the request that the form for manifests does not show, and sends with them.
+    /// The fields that the form for manifests does not show, but sends as hidden inputs.
     pub(crate) fn hidden(&self) -> Vec<(&'static str, &str)> {
         let fields = [
             ("uid", &self.uid),
@@ -117,7 +117,7 @@ impl RequestForm {
             .collect()
     }
 
-    /// The time for which is decided: that of the form, or `now`.
+    /// The time of the decision: that of the form, or `now`.
     pub(crate) fn time(&self, now: SystemTime) -> Result<Time, ViewError> {
         if self.at.is_empty() {
             return Ok(now.into());
@@ -130,7 +130,7 @@ impl RequestForm {
         })
     }
 
-    /// What the engine is asked; or what is wrong with it.
+    /// The attributes of the request, or the error messages.
     pub(crate) fn attributes(&self) -> Result<Attributes<'static>, Vec<String>> {
         let mut arguments = RequestArguments {
             user: self.user.clone(),
