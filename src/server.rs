@@ -338,8 +338,8 @@ const COLLECT_INTERVAL: Duration = Duration::from_secs(3);
 /// Larger than any allocation that the allocator serves from a page shared with others.
 const MIN_COLLECTED_BYTES: usize = 16 << 20;
 
-/// Makes a large allocation every few seconds, forever, on which the allocator returns freed memory
-/// to the system.
+/// Makes and frees a large allocation every few seconds, forever: mimalloc looks for memory to
+/// return to the system only when a page is freed (`docs/decisions/mimalloc.md`).
 pub(crate) async fn give_back() {
     loop {
         sleep(COLLECT_INTERVAL).await;

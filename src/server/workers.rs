@@ -57,8 +57,8 @@ struct Worker {
     connections: Arc<AtomicUsize>,
 }
 
-/// A connection that is handed to a worker, without a registration in the runtime of the accepting
-/// thread.
+/// A connection that is handed to a worker, with a standard stream, because a tokio stream belongs
+/// to the runtime of one thread.
 struct WorkerJob {
     stream: std::net::TcpStream,
     accepted: WorkerParts,

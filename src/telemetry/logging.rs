@@ -1,7 +1,8 @@
 //! Structured logs to standard error.
 //!
-//! No request waits for the reader of the log: if a container runtime hangs or a pipe is
-//! full, log lines are lost but no answers. Nor do the objects of one cluster fill it.
+//! No request waits for the reader of the log: if a container runtime hangs or a pipe is full, log
+//! lines are lost but no responses. The number of lines about the objects of one cluster is
+//! limited.
 
 use std::env;
 use std::io::{self, IsTerminal as _, Write};
@@ -17,15 +18,16 @@ use tracing_subscriber::fmt::MakeWriter;
 use super::write_queue::{LineQueue, LineQueueSettings};
 use portcullis_policy::explain::one_line;
 
-/// Which events are logged, as `tracing_subscriber::EnvFilter` reads it: `info`,
-/// `portcullis::state=debug,warn`, …; absent, `info` of Portcullis and warnings of the rest.
+/// The variable with the filter of events, in the syntax of `tracing_subscriber::EnvFilter`:
+/// `info`, `portcullis::state=debug,warn`, …. By default, `info` of Portcullis and warnings of the
+/// rest are logged.
 pub const FILTER_VARIABLE: &str = "PORTCULLIS_LOG";
 
-/// What the libraries tell of their threads interests nobody, and what kube
-/// says of a failure is logged once, by the code that called it.
+/// The messages of kube about its threads are not useful, and its errors are logged once, by the
+/// code that called it.
 const DEFAULT_FILTER: &str = "kube_runtime=off,kube_client=off,portcullis=info,warn";
 
-/// How events look: `text` (absent) or `json`.
+/// The variable with the format of events: `text` (the default) or `json`.
 pub const FORMAT_VARIABLE: &str = "PORTCULLIS_LOG_FORMAT";
 
 /// Why logging cannot start.
@@ -38,43 +40,41 @@ pub enum LoggingError {
              `portcullis::state=debug,warn`"
     )]
     Filter {
-        /// Its value.
+        /// The value of the variable.
         value: String,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: tracing_subscriber::filter::ParseError,
     },
     /// [`FORMAT_VARIABLE`] is neither `text` nor `json`.
     #[error("{FORMAT_VARIABLE}=`{0}`: must be `text` or `json`")]
     Format(String),
-    /// The operating system refused a thread.
+    /// The thread cannot be started.
     #[error("cannot start a thread to write logs: {0}")]
     Thread(#[from] io::Error),
 }
 
-/// Bytes that may wait for the writer: some thousand lines.
+/// The most bytes of lines in the queue: some thousand lines.
 const MAX_PENDING_BYTES: usize = 1 << 20;
 
-/// How long the end of the process waits for lines to be written.
+/// How long the end of the process waits for queued lines.
 const MAX_FLUSH_TIME: Duration = Duration::from_secs(1);
 
-/// The log of the process. What waits is written when this is dropped, where that is
-/// possible soon.
+/// The log of the process. Dropping it writes the queued lines, if that is possible soon.
 #[derive(Debug)]
 pub struct Log(LineQueue);
 
-/// Puts what is logged into the queue.
+/// Writes events into the queue.
 #[derive(Debug, Clone)]
 struct LogWriter {
     queue: LineQueue,
-    /// Lines are JSON, which has escapes of its own.
+    /// Whether events are JSON, in which special characters are escaped already.
     is_json: bool,
 }
 
-/// Starts logging for the whole process, as the environment asks; panics are logged
-/// too. `dropped` counts lost lines. A second call changes nothing.
+/// Starts logging for the whole process, as the environment specifies. Panics are logged, too.
+/// `dropped` counts lost lines. A second call has no effect.
 ///
-/// # Errors
-/// When the environment asks for something that is not there, or no thread can be started.
+/// # Errors A variable has an invalid value, or the thread cannot be started.
 pub fn start(dropped: IntCounter) -> Result<Log, LoggingError> {
     let filter = filter(env::var(FILTER_VARIABLE).ok().as_deref())?;
     let json = is_json(env::var(FORMAT_VARIABLE).ok().as_deref())?;
@@ -82,7 +82,7 @@ pub fn start(dropped: IntCounter) -> Result<Log, LoggingError> {
         thread: "log",
         limit: MAX_PENDING_BYTES,
         dropped,
-        // There is nowhere else to say so.
+        // There is no other place for this message.
         report: |_, _| {},
     };
     let queue = LineQueue::start(Box::new(io::stderr()), || Ok(Box::new(io::stderr())), settings)?;
@@ -96,7 +96,7 @@ pub fn start(dropped: IntCounter) -> Result<Log, LoggingError> {
             queue: queue.clone(),
             is_json: json,
         });
-    // An error means that a subscriber is there already, such as a test's.
+    // An error means that there is a subscriber already, such as that of a test.
     let started = if json {
         builder.json().try_init()
     } else {
@@ -108,7 +108,7 @@ pub fn start(dropped: IntCounter) -> Result<Log, LoggingError> {
     Ok(Log(queue))
 }
 
-/// As the standard library's own hook, but that it waits for nobody.
+/// Logs a panic like the hook of the standard library, but without blocking.
 fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let payload = panic.payload_as_str().unwrap_or("without a message");
@@ -120,13 +120,13 @@ fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
     );
 }
 
-/// Colour is for people at a terminal who have not declined it (<https://no-color.org>).
+/// Colours are for terminals, unless the user has disabled them (<https://no-color.org>).
 fn is_coloured(no_color: Option<&str>, terminal: bool) -> bool {
     terminal && no_color.is_none_or(str::is_empty)
 }
 
-/// What actix and h2 write for malformed requests and frames: an unauthenticated client could
-/// fill the log with it. Only a filter that names such a target gets it.
+/// The targets of actix and h2 for malformed requests and frames, with which an unauthenticated
+/// client could fill the log. They are logged only if the filter names them.
 const UNAUTHENTICATED_TARGETS: [&str; 2] = ["actix_http", "h2"];
 
 fn filter(value: Option<&str>) -> Result<EnvFilter, LoggingError> {
@@ -157,7 +157,7 @@ fn is_json(value: Option<&str>) -> Result<bool, LoggingError> {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // A pipe that nobody reads keeps no process alive.
+        // A pipe that is not read must not keep the process alive.
         let _is_written = self.0.flush(MAX_FLUSH_TIME);
     }
 }
@@ -172,7 +172,7 @@ impl<'w> MakeWriter<'w> for LogWriter {
     }
 }
 
-/// Each event comes as one write.
+/// The subscriber writes each event with one call.
 impl Write for LogWriter {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         if self.is_json {
@@ -189,22 +189,22 @@ impl Write for LogWriter {
     }
 }
 
-/// An event on one line, with nothing in it that acts. Escape characters are those of its own
-/// colours: of what is logged, the formatter has replaced them.
+/// Returns an event on one line, without control characters. The remaining escape characters are
+/// those of the formatter's own colours, because it replaces those in messages.
 fn one_event(event: &str) -> String {
     let event = event.strip_suffix('\n').unwrap_or(event);
     let parts: Vec<_> = event.split('\u{1b}').map(one_line).collect();
     parts.join("\u{1b}")
 }
 
-// How many lines the objects of a cluster write.
+// The limit on lines about the objects of one cluster.
 
-/// The most lines of one cluster in one [`WINDOW`]: who may write an object that is faulty may
-/// write it again and again.
+/// The most lines about one cluster in one [`WINDOW`]: users could cause any number by writing a
+/// faulty object repeatedly.
 const MAX_LINES: u32 = 100;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// The lines of each cluster: one that writes very many takes nothing from the others.
+/// The number of lines for each cluster, so that one cluster does not use up the lines of others.
 #[derive(Default)]
 struct LogRate {
     clusters: DashMap<Arc<str>, LogLines>,
@@ -216,8 +216,8 @@ struct LogLines {
     unwritten: u64,
 }
 
-/// Whether to write a line about an object of `cluster` now. Says how many were not written, once
-/// one is again.
+/// Whether a line about an object of `cluster` may be written now. The first line after a pause is
+/// preceded by the number of suppressed ones.
 pub(crate) fn allows_line(cluster: &str) -> bool {
     static RATE: LazyLock<LogRate> = LazyLock::new(LogRate::default);
     let Some(unwritten) = RATE.due(cluster, Instant::now()) else {
@@ -236,7 +236,8 @@ pub(crate) fn allows_line(cluster: &str) -> bool {
 // === impl LogRate ===
 
 impl LogRate {
-    /// How many lines were not written before this one; `None`: nor is this one.
+    /// The number of lines that were suppressed before this one; `None` if this one is suppressed,
+    /// too.
     fn due(&self, cluster: &str, now: Instant) -> Option<u64> {
         let new = || LogLines {
             since: now,

@@ -1,8 +1,8 @@
-//! Metrics: names, labels and every value a label can take.
+//! Metrics: their names, labels and all values of labels.
 //!
-//! Handles are created once and kept, so recording does not look up labels. Every series
-//! whose labels are known at the start exists from then on with 0. The registry is not
-//! global, so that one process can run several gateways.
+//! Handles are created once and kept, so that recording does not look up labels. Every series whose
+//! labels are known at the start exists from then on, with 0. The registry is not global, so that
+//! one process can run several gateways.
 
 mod counts;
 mod families;
@@ -30,24 +30,24 @@ use families::{ByLabel, ConfiguredNames, Families, OTHER, SeriesLabels, label_pa
 use portcullis_policy::authorization::AccessRequestState;
 use portcullis_policy::model::{CauseKind, Decision, Time};
 
-/// The decisions that admission makes.
+/// The decisions of admission.
 const ADMISSION_DECISIONS: [Decision; 2] = [Decision::Allow, Decision::Deny];
 
-/// The recorders of one gateway.
+/// The metrics of one gateway.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// What requests count, by the numbers in the fields below.
+    /// The counters for requests. The fields below contain their numbers.
     requests: WorkerSeries,
     http_requests: [ByLabel<Code, usize>; Endpoint::ALL.len()],
-    /// Of paths that are no endpoint.
+    /// For unknown paths.
     other_requests: ByLabel<Code, usize>,
     authorization_decisions: ByLabel<Decision, usize>,
     admission_decisions: [ByLabel<Decision, usize>; Phase::COUNT],
     authentication_attempts: [ByLabel<Outcome, usize>; AuthenticationMethod::COUNT],
     in_flight: [WorkerGauge; Endpoint::ALL.len()],
     shadow_in_flight: WorkerGauge,
-    /// The counters of policies, of each snapshot by which requests are decided.
+    /// The counters of the policies of each snapshot in use.
     of_policies: Mutex<Vec<Weak<WorkerSeries>>>,
     reloads: ByLabel<Outcome, IntCounter>,
     families: Families,
@@ -55,34 +55,33 @@ pub struct Metrics {
     shadow_labels: Mutex<SeriesLabels>,
 }
 
-/// How it stands with one cluster whose objects are watched.
+/// The state of one watched cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterState<'a> {
-    /// Its name in the configuration.
+    /// The name of the cluster in the configuration.
     pub cluster: &'a str,
     /// Whether all of its objects were listed.
     pub synced: bool,
-    /// How many hold.
+    /// The number of objects in force.
     pub objects: usize,
-    /// How many have faults.
+    /// The number of faulty objects.
     pub faulty: usize,
-    /// How many lists and watches failed so far.
+    /// The number of lists and watches that failed so far.
     pub failures: u64,
-    /// Of how many kinds absence is not believed.
+    /// The number of kinds whose absence is not confirmed.
     pub unconfirmed_absences: usize,
-    /// How many kinds are not up to date.
+    /// The number of kinds that are not up to date.
     pub outdated_kinds: usize,
-    /// How many objects were left out, by what they are for.
+    /// The number of objects that were left out, by purpose.
     pub left_out: [(&'static str, usize); 4],
 }
 
 // === impl Metrics ===
 
 impl Metrics {
-    /// All recorders, at 0.
+    /// Creates all metrics with the value 0.
     ///
-    /// # Errors
-    /// Only if two metrics had one name, which the tests exclude.
+    /// # Errors Only if two metrics have the same name, which the tests rule out.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         registry.register(Box::new(ProcessCollector::for_self()))?;
@@ -91,7 +90,7 @@ impl Metrics {
             .build_info
             .with_label_values(&[env!("CARGO_PKG_VERSION")])
             .set(1);
-        // From 0 on, so that the first of each counts as an increase.
+        // Create them with 0, so that the first occurrence counts as an increase.
         for kind in [
             CauseKind::AuthorizationPolicy.as_str(),
             CauseKind::ValidatingAdmissionPolicy.as_str(),
@@ -138,7 +137,7 @@ impl Metrics {
         })
     }
 
-    /// A request was answered with `code`; its path was `endpoint`, or none.
+    /// Records a response with status `code`. `endpoint` is that of the path, if it has one.
     pub fn http_request(&self, endpoint: Option<Endpoint>, code: u16) {
         let codes = match endpoint {
             Some(endpoint) => self.http_requests.get(endpoint.index()),
@@ -154,14 +153,16 @@ impl Metrics {
         }
     }
 
-    /// A SubjectAccessReview was answered; `took` from the decoded review to the decision.
+    /// Records a decision about a SubjectAccessReview. `took` is the time from the decoded review
+    /// to the decision.
     pub fn authorization(&self, decision: Decision, took: Duration) {
         self.authorization_decisions
             .record(decision, |number| self.requests.add(*number, 1));
         self.families.decision_duration.observe(Endpoint::Authorize, took);
     }
 
-    /// An AdmissionReview was answered; `took` from the decoded review to the decision.
+    /// Records a decision about an AdmissionReview. `took` is the time from the decoded review to
+    /// the decision.
     pub fn admission(&self, phase: Phase, allowed: bool, took: Duration) {
         let decision = if allowed { Decision::Allow } else { Decision::Deny };
         if let Some(decisions) = self.admission_decisions.get(phase.index()) {
@@ -170,14 +171,14 @@ impl Metrics {
         self.families.decision_duration.observe(phase.into(), took);
     }
 
-    /// A credential, or the lack of one, settled who calls.
+    /// Records an authentication with a method.
     pub fn authentication(&self, method: AuthenticationMethod, outcome: Outcome) {
         if let Some(outcomes) = self.authentication_attempts.get(method.index()) {
             outcomes.record(outcome, |number| self.requests.add(*number, 1));
         }
     }
 
-    /// Changed files were loaded, or found faulty, at `now`.
+    /// Records that changed files were loaded, or have faults, at `now`.
     pub fn reload(&self, outcome: Outcome, now: SystemTime) {
         self.reloads.record(outcome, IntCounter::inc);
         match outcome {
@@ -186,7 +187,8 @@ impl Metrics {
         }
     }
 
-    /// A policy of this kind refused requests and does so no more.
+    /// Records that a policy or webhook of this kind, which could deny requests, is no longer in
+    /// force.
     pub fn restriction_removed(&self, kind: &str) {
         self.families
             .restrictions_removed
@@ -194,18 +196,20 @@ impl Metrics {
             .inc();
     }
 
-    /// The files on disk were loaded at `now` and are in force: at the start, which is no reload.
+    /// Records that the files on disk were loaded at `now` and are in force, without counting a
+    /// reload.
     pub fn loaded(&self, now: SystemTime) {
         self.families.last_reload_success.set(seconds(now));
         self.families.last_reload_successful.set(1);
     }
 
-    /// The files on disk are not in force: older ones serve.
+    /// Records that the files on disk are not in force, but older ones.
     pub fn not_loaded(&self) {
         self.families.last_reload_successful.set(0);
     }
 
-    /// A bundle was pulled at `now`: the one that is kept was built then, or none was taken.
+    /// Records an attempt to pull a bundle at `now`. `created` is the time at which the kept bundle
+    /// was built; `None` if the attempt failed.
     pub fn bundle_pull(&self, bundle: &str, created: Option<Time>, now: SystemTime) {
         let families = &self.families;
         let outcome = created.map_or(Outcome::Failure, |_| Outcome::Success);
@@ -221,7 +225,7 @@ impl Metrics {
         }
     }
 
-    /// These are the bundles of the configuration: their series exist, and those of others end.
+    /// Sets the bundles of the configuration: creates their series, and removes those of others.
     pub fn bundles<'b>(&self, bundles: impl IntoIterator<Item = &'b str>) {
         let families = &self.families;
         let bundles: HashSet<&str> = bundles.into_iter().collect();
@@ -235,7 +239,7 @@ impl Metrics {
         }
         for (bundle, outcome) in label_pairs(&families.bundle_pulls, "bundle", "result") {
             if !bundles.contains(bundle.as_str()) {
-                // An error means that the series is gone already.
+                // An error means that the series does not exist.
                 let _gone = families.bundle_pulls.remove_label_values(&[&bundle, &outcome]);
                 let _gone = families.last_bundle_pull_success.remove_label_values(&[&bundle]);
                 let _gone = families.bundle_created.remove_label_values(&[&bundle]);
@@ -243,26 +247,27 @@ impl Metrics {
         }
     }
 
-    /// `revision` names what is in force. The series of the one before ends.
+    /// Sets the `revision` in force, and removes the series of the one before.
     pub fn configuration(&self, revision: &str) {
         let info = &self.families.configuration_info;
         info.with_label_values(&[revision]).set(1);
         for old in label_values(info, "revision") {
             if old != revision {
-                // An error means that the series is gone already.
+                // An error means that the series does not exist.
                 let _gone = info.remove_label_values(&[&old]);
             }
         }
     }
 
-    /// From now on these names, of objects in files, have series of their own. Of all others the
-    /// first 1,000 of a family have, and the rest counts together as `other`.
+    /// Sets the names in the configuration and its files, which have series of their own. Of other
+    /// names, the first 1,000 in a family have series of their own, and the rest counts together as
+    /// `other`.
     pub fn configured(&self, names: HashSet<String>) {
         self.configured.replace(names);
     }
 
-    /// The counters of each policy, in the order given. Series of policies that
-    /// are not among them end.
+    /// Returns the counters of each policy, in the given order, and removes the series of other
+    /// policies.
     pub fn policies<'a>(
         &self,
         policies: impl IntoIterator<Item = (CauseKind, &'a str)>,
@@ -295,9 +300,8 @@ impl Metrics {
         counters
     }
 
-    /// The policies that have an end, past or to come; of one that stands for
-    /// several clusters, and of those that count together, the first end counts. Series of others
-    /// end.
+    /// Sets the expiry of the policies that have one, past or future. If several policies share a
+    /// name or count together, the earliest expiry is used. Removes the series of others.
     pub fn policy_expirations<'a>(&self, policies: impl IntoIterator<Item = (CauseKind, &'a str, Time)>) {
         let policies: Vec<_> = policies.into_iter().collect();
         let labels = self.configured.labels(policies.iter().map(|(_, name, _)| *name));
@@ -313,8 +317,8 @@ impl Metrics {
         }
     }
 
-    /// For each cluster whether an invariant, by name, holds; `None` where that is not known. Series
-    /// of others end.
+    /// Sets for each cluster whether an invariant, by name, holds; `None` if that is not known.
+    /// Removes the series of others.
     pub fn invariants<'a>(&self, invariants: impl IntoIterator<Item = (&'a str, Option<bool>)>) {
         let invariants: Vec<_> = invariants.into_iter().collect();
         let labels = self.configured.labels(invariants.iter().map(|(name, _)| *name));
@@ -330,8 +334,8 @@ impl Metrics {
         set_all(&self.families.undecided_invariants, &undecided);
     }
 
-    /// The recorders of each webhook behind the gateway, in the order given.
-    /// Series of webhooks that are not among them end.
+    /// Returns the recorders of each webhook behind the gateway, in the given order, and removes
+    /// the series of other webhooks.
     pub fn upstreams<'a>(&self, webhooks: impl IntoIterator<Item = &'a str>) -> Vec<UpstreamRecorder> {
         let families = &self.families;
         let webhooks: Vec<&str> = webhooks.into_iter().collect();
@@ -359,7 +363,7 @@ impl Metrics {
         recorders
     }
 
-    /// How many requests of an endpoint are being read or answered.
+    /// The number of requests of an endpoint that are being read or answered.
     #[must_use]
     pub(crate) const fn in_flight(&self, endpoint: Endpoint) -> &WorkerGauge {
         let [authorize, validate, mutate] = &self.in_flight;
@@ -370,25 +374,25 @@ impl Metrics {
         }
     }
 
-    /// How many connections are in each state, in the order of the states.
+    /// The number of connections in each state, in the order of the states.
     #[must_use]
     pub fn connections(&self) -> [IntGauge; ConnectionState::COUNT] {
         let family = &self.families.connections;
         ConnectionState::ALL.map(|state| family.with_label_values(&[state.as_str()]))
     }
 
-    /// About how many reviews webhooks in shadow are being asked.
+    /// The number of reviews for which webhooks in shadow are being called.
     #[must_use]
     pub(crate) const fn shadow_in_flight(&self) -> &WorkerGauge {
         &self.shadow_in_flight
     }
 
-    /// Webhooks in shadow were not asked about a review.
+    /// Records that webhooks in shadow were not called for a review.
     pub fn shadow_dropped(&self) {
         self.families.shadow_dropped.inc();
     }
 
-    /// A webhook in shadow would have decided so.
+    /// Records the decision that a webhook in shadow would have made.
     pub fn shadow_webhook(&self, webhook: &str, decision: Decision) {
         let family = &self.families.shadow_webhooks;
         let labels = self.shadow_labels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -396,8 +400,7 @@ impl Metrics {
         family.with_label_values(&[webhook, decision.as_str()]).inc();
     }
 
-    /// These webhooks, and no others, are in shadow from now on: their series exist, and those of
-    /// others end.
+    /// Sets the webhooks that are in shadow: creates their series, and removes those of others.
     pub fn shadow_webhooks(&self, webhooks: impl IntoIterator<Item = String>) {
         let family = &self.families.shadow_webhooks;
         let webhooks: Vec<String> = webhooks.into_iter().collect();
@@ -410,56 +413,57 @@ impl Metrics {
         }
         for (webhook, decision) in label_pairs(family, "webhook", "decision") {
             if !names.contains(webhook.as_str()) {
-                // An error means that the series is gone already.
+                // An error means that the series does not exist.
                 let _gone = family.remove_label_values(&[&webhook, &decision]);
             }
         }
         *self.shadow_labels.lock().unwrap_or_else(PoisonError::into_inner) = labels;
     }
 
-    /// The count of lines that the log lost.
+    /// Counts lost lines of the log.
     #[must_use]
     pub fn log_dropped(&self) -> IntCounter {
         self.families.log_dropped.clone()
     }
 
-    /// The count of lines that the decision log lost.
+    /// Counts lost lines of the decision log.
     #[must_use]
     pub fn decision_log_dropped(&self) -> IntCounter {
         self.families.decision_log_dropped.clone()
     }
 
-    /// The count of reviews that the recording lost.
+    /// Counts reviews that were not recorded.
     #[must_use]
     pub fn recording_dropped(&self) -> IntCounter {
         self.families.recording_dropped.clone()
     }
 
-    /// The count of decisions that are in no file of usage.
+    /// Counts decisions that are missing in the usage files.
     #[must_use]
     pub fn usage_dropped(&self) -> IntCounter {
         self.families.usage_dropped.clone()
     }
 
-    /// The count of decisions that have no row of their own in usage.
+    /// Counts decisions that have no row of their own in the usage files.
     #[must_use]
     pub fn usage_other(&self) -> IntCounter {
         self.families.usage_other.clone()
     }
 
-    /// The count of spans that nobody will see.
+    /// Counts spans that were not sent.
     #[must_use]
     pub fn trace_spans_dropped(&self) -> IntCounter {
         self.families.trace_spans_dropped.clone()
     }
 
-    /// The count of decisions that no collector gets as log records.
+    /// Counts decisions that were not sent as log records.
     #[must_use]
     pub fn log_records_dropped(&self) -> IntCounter {
         self.families.log_records_dropped.clone()
     }
 
-    /// When each certificate in use ends, by file, name and use. Series of others end.
+    /// Sets the expiry of each certificate in use, by file, name and use. Removes the series of
+    /// others.
     pub fn certificates<T: AsRef<str>>(&self, expiries: impl IntoIterator<Item = ([T; 3], SystemTime)>) {
         self.families.certificate_expiry.reset();
         for (labels, expiry) in expiries {
@@ -471,7 +475,7 @@ impl Metrics {
         }
     }
 
-    /// How it stands with the clusters that are watched now. Series of others end.
+    /// Sets the state of the watched clusters. Removes the series of others.
     pub fn clusters<'a>(&self, clusters: impl IntoIterator<Item = ClusterState<'a>>) {
         let families = &self.families;
         let gauges = [
@@ -508,7 +512,8 @@ impl Metrics {
         }
     }
 
-    /// How many webhooks of a cluster are too many to be called, after [`clusters`](Self::clusters).
+    /// Sets the number of webhooks of a cluster that are not called because there are too many.
+    /// Call it after [`clusters`](Self::clusters).
     pub fn cluster_webhooks_left_out<'a>(&self, left_out: impl IntoIterator<Item = (&'a str, usize)>) {
         let family = &self.families.cluster_left_out_objects;
         for (cluster, count) in left_out {
@@ -518,7 +523,7 @@ impl Metrics {
         }
     }
 
-    /// How many faults the files have that hold for one cluster alone. Series of others end.
+    /// Sets the number of faults in the files of each cluster. Removes the series of others.
     pub fn cluster_files<'a>(&self, faults: impl IntoIterator<Item = (&'a str, usize)>) {
         let family = &self.families.cluster_file_faults;
         family.reset();
@@ -528,7 +533,7 @@ impl Metrics {
         }
     }
 
-    /// The states of all AccessRequests.
+    /// Sets the number of AccessRequests in each state.
     pub fn access_requests(&self, states: impl IntoIterator<Item = AccessRequestState>) {
         let mut counts = AccessRequestState::ALL.map(|state| (state.as_str(), 0));
         for state in states {
@@ -539,8 +544,8 @@ impl Metrics {
         set_all(&self.families.access_requests, &counts.into());
     }
 
-    /// Which of these clusters have requests that are not decided because of faulty files of theirs.
-    /// Series of others end.
+    /// Sets for each cluster whether its requests are answered with 503 because of faults in its
+    /// files. Removes the series of others.
     pub fn cluster_unknown_policies<'a>(&self, unknown: impl IntoIterator<Item = (&'a str, bool)>) {
         let family = &self.families.cluster_unknown_policies;
         family.reset();
@@ -549,10 +554,10 @@ impl Metrics {
         }
     }
 
-    /// Everything in Prometheus' text format, version 0.0.4.
+    /// Encodes all metrics in Prometheus' text format, version 0.0.4.
     ///
     /// # Errors
-    /// Only if a metric were inconsistent in itself.
+    /// Only if a metric is inconsistent.
     pub fn encode(&self) -> Result<Vec<u8>, prometheus::Error> {
         self.gather();
         let mut text = Vec::new();
@@ -576,7 +581,7 @@ fn seconds(time: SystemTime) -> f64 {
     }
 }
 
-/// Has these series and no others.
+/// Sets these series, and removes others.
 fn set_all(family: &IntGaugeVec, counts: &BTreeMap<&str, usize>) {
     family.reset();
     for (name, count) in counts {

@@ -1,14 +1,15 @@
-//! Data of each worker, so that no two cores write the same cache line for a review.
+//! Data that each worker has of its own, so that no two cores write the same cache line for a
+//! review.
 //!
 //! ```text
-//! worker 1 ── own() ──▶ [ place 1 ]   a cache line or more, which this thread alone writes
+//! worker 1 ── own() ──▶ [ place 1 ]   one or more cache lines, which only this thread writes
 //! worker 2 ── own() ──▶ [ place 2 ]
-//! others   ── own() ──▶ [ place 0 ]   pools, listeners for people, reloads
-//!                          └── all() ──▶ a sum, whenever somebody wants it
+//! others   ── own() ──▶ [ place 0 ]   pools, the listeners for probes and the console, reloads
+//!                          └── all() ──▶ the sum, whenever it is needed
 //! ```
 //!
-//! A thread may write to the place of another, which costs time and nothing else: everything here is atomic.
-//! `tests/it/wide.rs` traces what two workers write for a review.
+//! A thread may write to the place of another; this is only slower, because everything here is
+//! atomic. `tests/it/wide.rs` traces what two workers write for a review.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,7 +20,7 @@ use std::thread::available_parallelism;
 
 use prometheus::IntCounter;
 
-/// How many workers there are: one for each processor.
+/// The number of workers: one for each processor.
 static WORKERS: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, usize::from));
 
 thread_local! {
@@ -27,7 +28,7 @@ thread_local! {
     static PLACE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// How many workers there are.
+/// The number of workers.
 pub(crate) fn worker_count() -> usize {
     *WORKERS
 }
@@ -87,11 +88,11 @@ impl<T: Default> Default for PerWorker<T> {
     }
 }
 
-/// A reference to a `T` with a reference count of its own, so that cloning it does not write what other workers
-/// write.
+/// A reference to a `T` with a reference count of its own, so that cloning it does not write a
+/// cache line that other workers write.
 pub(crate) struct WorkerRef<T>(Arc<CacheAligned<Arc<T>>>);
 
-/// A [`WorkerRef`] for each worker to the same `T`.
+/// A [`WorkerRef`] for each worker, all to the same `T`.
 #[derive(Debug)]
 pub(crate) struct WorkerRefs<T> {
     shared: Arc<T>,
@@ -187,14 +188,15 @@ impl Drop for Gauged {
     }
 }
 
-/// Counts in one cache line.
+/// Counters that fill one cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct CountLine([AtomicU64; COUNTS_PER_LINE]);
 
 const COUNTS_PER_LINE: usize = 8;
 
-/// Counters by number, which only grow. The counters of a worker are allocated at its first count.
+/// Counters by number, which only grow. The counters of a worker are allocated at its first
+/// increment.
 #[derive(Debug)]
 pub(crate) struct WorkerCounts {
     length: usize,
@@ -204,7 +206,7 @@ pub(crate) struct WorkerCounts {
 // === impl WorkerCounts ===
 
 impl WorkerCounts {
-    /// Makes `length` counters.
+    /// Creates `length` counters.
     pub(crate) fn new(length: usize) -> Self {
         Self {
             length,
@@ -224,7 +226,7 @@ impl WorkerCounts {
         }
     }
 
-    /// What each counter has counted, by number.
+    /// The sum of each counter over all threads, by number.
     pub(crate) fn sums(&self) -> Vec<u64> {
         let mut sums = vec![0_u64; self.length];
         for lines in self.places.all().filter_map(OnceLock::get) {
@@ -237,19 +239,19 @@ impl WorkerCounts {
     }
 }
 
-/// Counters of Prometheus' registry that are brought up to date before they are read.
+/// Counters whose series in Prometheus' registry are updated before they are read.
 #[derive(Debug)]
 pub(crate) struct WorkerSeries {
     counts: WorkerCounts,
     series: Vec<IntCounter>,
-    /// How much of each count is in its series.
+    /// The value that each series has.
     gathered: Mutex<Vec<u64>>,
 }
 
 // === impl WorkerSeries ===
 
 impl WorkerSeries {
-    /// The counter with number `n` is reported by `series[n]`.
+    /// Creates counters, of which the one with number `n` is reported by `series[n]`.
     pub(crate) fn new(series: Vec<IntCounter>) -> Self {
         Self {
             counts: WorkerCounts::new(series.len()),
@@ -263,12 +265,12 @@ impl WorkerSeries {
         self.counts.add(number, amount);
     }
 
-    /// What each counter has counted, by number.
+    /// The sum of each counter over all threads, by number.
     pub(crate) fn counts(&self) -> Vec<u64> {
         self.counts.sums()
     }
 
-    /// Brings each series up to date.
+    /// Updates each series.
     pub(crate) fn gather(&self) {
         let mut gathered = self.gathered.lock().unwrap_or_else(PoisonError::into_inner);
         let counted = self.counts.sums();

@@ -5,14 +5,14 @@
 //!      └─────────────────── finish() ────────────────────────────┴─▶ bounded queue ─▶ exporter
 //! ```
 //!
-//! A request that is not traced has a [`ReviewTrace`] that is empty: everything asked of it is
-//! one comparison. Nothing waits for the collector: what does not fit into the queue, or cannot
-//! be sent, is dropped and counted.
+//! For a request that is not traced the [`ReviewTrace`] is empty, and each call on it costs one
+//! comparison. No request waits for the collector: spans that do not fit into the queue, or cannot
+//! be sent, are dropped and counted.
 //!
-//! Whether a request is traced is decided by the caller's `traceparent`
-//! (<https://www.w3.org/TR/trace-context/>), and without one by `tracing.sampleRatio`. A trace
-//! begins only once the caller is authenticated, so unauthenticated clients cause none. A webhook that is called
-//! gets a `traceparent` of the same trace, so that it decides as the caller did.
+//! The caller's `traceparent` (<https://www.w3.org/TR/trace-context/>) decides whether a request is
+//! traced, or without one `tracing.sampleRatio`. A trace starts only after the caller was
+//! authenticated, so that unauthenticated clients cannot cause any. Calls to webhooks have a
+//! `traceparent` of the same trace, so that the decision of the caller applies to them, too.
 
 mod export;
 
@@ -29,41 +29,41 @@ use super::metrics::IntCounter;
 use crate::config::Tracing;
 use portcullis_policy::model::{Cause, Decision};
 
-/// The most spans of one request. Kubernetes allows far fewer webhooks than would reach it.
+/// The most spans of one request. Kubernetes allows far fewer webhooks.
 const MAX_SPANS: usize = 1024;
 
-/// Begins traces, and has them sent.
+/// Starts traces, and sends them.
 #[derive(Debug)]
 pub struct Traces {
     queue: OnceLock<Option<SpanSink>>,
-    /// Spans that nobody will see.
+    /// Counts spans that were not sent.
     dropped: IntCounter,
 }
 
-/// What a trace begins with.
+/// The parameters of a new trace.
 #[derive(Debug, Clone, Copy)]
 pub struct TraceBegin<'a> {
-    /// Where and whether to send it.
+    /// The settings for sampling and sending.
     pub tracing: &'a Tracing,
     /// The caller's `traceparent`.
     pub parent: Option<&'a [u8]>,
-    /// The name of the whole: what is answered.
+    /// The name of the root span.
     pub name: &'static str,
     /// When the request arrived.
     pub arrived: Instant,
-    /// The same by the clock of the calendar.
+    /// The wall-clock time at which the request arrived.
     pub time: SystemTime,
 }
 
-/// The trace of one request, or nothing. Cheap to clone.
+/// The trace of one request, or an empty one. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct ReviewTrace {
     live: Option<Arc<LiveTrace>>,
-    /// What the caller said, if it does not want to see this request.
+    /// The caller's `traceparent`, if it says that the request is not sampled.
     unsampled: Option<Arc<TraceParent>>,
 }
 
-/// A part of a request that goes on until this is dropped.
+/// A span, which ends when this is dropped.
 #[derive(Debug)]
 #[must_use = "the span ends when this is dropped"]
 pub struct SpanTimer(Option<RunningSpan>);
@@ -78,13 +78,13 @@ struct RunningSpan {
     error: Option<String>,
 }
 
-/// A trace that goes on.
+/// A trace that is not empty.
 #[derive(Debug)]
 struct LiveTrace {
     queue: SpanSink,
     endpoint: Arc<str>,
     id: u128,
-    /// The span of the whole request.
+    /// The ID of the root span.
     root: u64,
     parent: Option<u64>,
     name: &'static str,
@@ -97,7 +97,7 @@ struct LiveTrace {
 struct LiveSpans {
     finished: Vec<FinishedSpan>,
     attributes: Vec<(&'static str, String)>,
-    /// The request was answered, and the rest is sent by itself.
+    /// Whether the request was answered. Spans that end later are sent separately.
     is_sent: bool,
     left_out: u64,
 }
@@ -105,7 +105,7 @@ struct LiveSpans {
 // === impl Traces ===
 
 impl Traces {
-    /// Nothing is started before there is a first trace. `dropped` counts spans that are not sent.
+    /// Starts the exporter only with the first trace. `dropped` counts spans that are not sent.
     #[must_use]
     pub const fn new(dropped: IntCounter) -> Self {
         Self {
@@ -114,7 +114,8 @@ impl Traces {
         }
     }
 
-    /// The trace of a request, empty if the caller or the ratio does not choose it.
+    /// Starts the trace of a request; it is empty if neither the caller nor the ratio selects the
+    /// request.
     #[must_use]
     pub fn begin(&self, begin: &TraceBegin<'_>) -> ReviewTrace {
         let parent = begin.parent.and_then(TraceParent::parse);
@@ -152,7 +153,7 @@ impl Traces {
         }
     }
 
-    /// Waits until what was finished so far is sent, so long at most; whether it was.
+    /// Waits until all finished traces are sent, for `limit` at most, and returns whether they are.
     #[must_use]
     pub fn flush(&self, limit: Duration) -> bool {
         match self.queue.get() {
@@ -162,9 +163,9 @@ impl Traces {
     }
 }
 
-/// Whether the share `ratio` of all numbers has `number`.
+/// Whether `number` is in the lower share `ratio` of all numbers.
 fn is_chosen(number: u64, ratio: f64) -> bool {
-    // The upper 53 bits are what a f64 can tell apart.
+    // Use the upper 53 bits, which is the precision of an f64.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
     let place = (number >> 11) as f64 / (1_u64 << 53) as f64;
     place < ratio
@@ -173,15 +174,15 @@ fn is_chosen(number: u64, ratio: f64) -> bool {
 // === impl ReviewTrace ===
 
 impl ReviewTrace {
-    /// Whether anybody will see it.
+    /// Whether the request is traced.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         self.live.is_some()
     }
 
-    /// The header that belongs to the request which `span` is about: with it, a webhook that is called
-    /// continues this trace, or knows that the caller does not want to see it. None if the
-    /// caller said nothing and this request was not chosen.
+    /// The `traceparent` header for the call that `span` is about. The called webhook then
+    /// continues this trace, or knows that the caller does not sample it. Returns `None` if the
+    /// caller sent no header and this request was not selected.
     #[must_use]
     pub fn traceparent(&self, span: &SpanTimer) -> Option<TraceParent> {
         match &span.0 {
@@ -194,7 +195,7 @@ impl ReviewTrace {
         }
     }
 
-    /// A part of the request, from now on.
+    /// Starts a span for a part of the request.
     pub fn span(&self, name: &'static str) -> SpanTimer {
         match &self.live {
             None => SpanTimer(None),
@@ -202,7 +203,7 @@ impl ReviewTrace {
         }
     }
 
-    /// A request to others, from now on. `name` is asked for only if somebody will see it.
+    /// Starts a span for a call to another service. `name` is called only if the request is traced.
     pub fn call(&self, name: impl FnOnce() -> String) -> SpanTimer {
         match &self.live {
             None => SpanTimer(None),
@@ -210,7 +211,7 @@ impl ReviewTrace {
         }
     }
 
-    /// A part of the request that has ended already.
+    /// Adds a span for a part of the request that has ended already.
     pub fn past(&self, name: &'static str, start: Instant, end: Instant) {
         if let Some(trace) = &self.live {
             let (start, end) = (trace.at(start), trace.at(end));
@@ -224,14 +225,14 @@ impl ReviewTrace {
         }
     }
 
-    /// What is known of the request as a whole. `value` is asked for only if somebody will see it.
+    /// Adds an attribute to the root span. `value` is called only if the request is traced.
     pub fn record(&self, key: &'static str, value: impl FnOnce() -> String) {
         if let Some(trace) = &self.live {
             trace.spans().attributes.push((key, value()));
         }
     }
 
-    /// What was decided about the request, and by which object.
+    /// Adds the decision and the object that caused it to the root span.
     pub fn decided(&self, decision: Decision, cause: Option<&Cause<'_>>) {
         self.record("portcullis.decision", || decision.as_str().to_owned());
         if let Some(cause) = cause {
@@ -242,7 +243,7 @@ impl ReviewTrace {
         }
     }
 
-    /// The request was answered with this status of HTTP.
+    /// Ends the root span with the HTTP status of the response, and sends the trace.
     pub fn finish(&self, code: u16) {
         if let Some(trace) = &self.live {
             trace.send(Some(code));
@@ -253,7 +254,7 @@ impl ReviewTrace {
 // === impl SpanTimer ===
 
 impl SpanTimer {
-    /// The part has failed.
+    /// Marks the span as failed.
     pub fn fail(&mut self, error: &dyn fmt::Display) {
         if let Some(span) = &mut self.0 {
             span.error = Some(error.to_string());
@@ -287,7 +288,7 @@ impl LiveTrace {
         self.spans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When `instant` was by the clock of the calendar.
+    /// The wall-clock time at `instant`.
     fn at(&self, instant: Instant) -> SystemTime {
         self.time + instant.saturating_duration_since(self.arrived)
     }
@@ -330,7 +331,7 @@ impl LiveTrace {
         }
     }
 
-    /// Sends the whole, once. Without a code the client has gone away.
+    /// Sends the trace, only once. Without a code, the client has disconnected.
     fn send(&self, code: Option<u16>) {
         let end = self.at(Instant::now());
         let mut live = self.spans();

@@ -1,13 +1,12 @@
-//! A queue before a file or pipe that may be slow, full or stuck.
+//! A queue in front of a file or pipe that may be slow, full or stuck.
 //!
 //! ```text
-//! worker ──item──▶ [what waits, bounded in bytes] ──batch──▶ writer thread ──▶ file or pipe
+//! worker ──item──▶ [pending items, bounded in bytes] ──batch──▶ writer thread ──▶ file or pipe
 //!                       └── full: dropped and counted
 //! ```
 //!
-//! A worker that has something to write adds it to memory, and never waits for a disk or for the
-//! reader of a pipe. [`LineQueue`] is such a queue of lines of text, [`SwitchedQueue`] one that a
-//! reload starts and ends.
+//! A worker adds items in memory, and never waits for a disk or for the reader of a pipe.
+//! [`LineQueue`] is a queue of lines of text, [`SwitchedQueue`] one that a reload starts and stops.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,51 +17,53 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use prometheus::IntCounter;
 
-/// Writes what has gathered. Runs on a thread of its own.
+/// Writes batches of items, on a thread of its own.
 pub(crate) trait BatchWriter<B>: Send + 'static {
-    /// Writes `batch`, which holds so many items, and leaves it empty. How many were lost.
+    /// Writes `batch`, which has this number of items, and clears it. Returns the number of lost
+    /// items.
     fn write(&mut self, batch: &mut B, items: u64) -> u64;
 
-    /// Opens the file or pipe again, once this was asked for.
+    /// Reopens the file or pipe after [`WriteQueue::reopen`].
     fn reopen(&mut self) {}
 
-    /// Writes what it has kept back: somebody waits for everything to be written.
+    /// Writes what is buffered, for [`WriteQueue::flush`].
     fn flush(&mut self) {}
 
-    /// There is nothing to write at the moment. After how long to be told so again, if ever.
+    /// Called when the queue is empty. Returns the time after which to call it again, if ever.
     fn rest(&mut self) -> Option<Duration> {
         None
     }
 }
 
-/// Takes items, which gather in a `B`. Cheap to clone; the writer ends with the last clone.
+/// A queue of items, which are collected in a `B`. Cheap to clone; the writer ends with the last
+/// clone.
 #[derive(Debug)]
 pub(crate) struct WriteQueue<B> {
     queue: Arc<Queue<B>>,
     _last: Arc<Closer<B>>,
 }
 
-/// What a queue is like.
+/// The settings of a queue.
 pub(crate) struct QueueSettings {
     /// The name of the writer's thread.
     pub(crate) thread: &'static str,
-    /// Bytes that may wait for the writer.
+    /// The most bytes of pending items.
     pub(crate) limit: usize,
     /// Counts lost items.
     pub(crate) dropped: IntCounter,
 }
 
-/// Ends the writer when the last clone is gone.
+/// Closes the queue when the last clone is dropped.
 #[derive(Debug)]
 struct Closer<B>(Arc<Queue<B>>);
 
-/// What those who have items and the writer share.
+/// The state that the clones of a queue and its writer share.
 #[derive(Debug)]
 struct Queue<B> {
     state: Mutex<State<B>>,
-    /// There is something to write, or the queue ends.
+    /// Notified when there are items to write, or the queue is closed.
     wake: Condvar,
-    /// Everything so far is written, or the writer has ended.
+    /// Notified when a batch was written, or the writer has ended.
     written: Condvar,
     dropped: IntCounter,
     limit: usize,
@@ -73,12 +74,12 @@ struct State<B> {
     pending: B,
     items: u64,
     bytes: usize,
-    /// The writer holds a batch.
+    /// Whether the writer is writing a batch.
     writing: bool,
     reopen: bool,
     flush: bool,
     closed: bool,
-    /// The writer is gone, with all that it kept back written.
+    /// Whether the writer has ended, after writing everything.
     ended: bool,
 }
 
@@ -88,7 +89,7 @@ impl<B: Default + Send + 'static> WriteQueue<B> {
     /// Starts the thread of `writer`.
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// The thread cannot be started.
     pub(crate) fn start(writer: impl BatchWriter<B>, settings: QueueSettings) -> io::Result<Self> {
         let queue = Arc::new(Queue {
             state: Mutex::default(),
@@ -111,17 +112,17 @@ impl<B: Default + Send + 'static> WriteQueue<B> {
         })
     }
 
-    /// Has `add` add an item of so many bytes, or drops and counts it when the queue is full.
+    /// Calls `add` to add an item of this size, or drops and counts the item if the queue is full.
     pub(crate) fn push(&self, bytes: usize, add: impl FnOnce(&mut B)) {
         self.queue.push(bytes, add);
     }
 
-    /// Has the sink opened again before the next item.
+    /// Reopens the sink before the next item.
     pub(crate) fn reopen(&self) {
         self.queue.state().reopen = true;
     }
 
-    /// Waits until every item so far is written, `limit` at most. Whether it is.
+    /// Waits until every item is written, for `limit` at most, and returns whether it is.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         self.queue.state().flush = true;
         self.queue.wake.notify_one();
@@ -149,12 +150,12 @@ impl<B> Drop for Closer<B> {
 // === impl Queue ===
 
 impl<B> Queue<B> {
-    /// The state. No code that holds it can panic, so poisoning means nothing here.
+    /// Locks the state. Code that holds the lock does not panic, so poisoning is ignored.
     fn state(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the writer until `is_done`, or until the deadline. Whether it is.
+    /// Waits for the writer until `is_done` or the deadline, and returns whether it is done.
     fn wait_until(&self, is_done: impl Fn(&State<B>) -> bool, deadline: Instant) -> bool {
         let mut state = self.state();
         while !is_done(&state) {
@@ -181,7 +182,7 @@ impl<B> Queue<B> {
         add(&mut state.pending);
         state.bytes += bytes;
         state.items += 1;
-        // A writer that holds a batch looks again by itself.
+        // A writer that is writing a batch checks for more afterwards.
         let wake = was_empty && !state.writing;
         drop(state);
         if wake {
@@ -190,10 +191,10 @@ impl<B> Queue<B> {
     }
 }
 
-/// How long the writer lets items gather, so that workers wake it seldom.
+/// How long the writer lets items accumulate, so that workers rarely have to wake it.
 const MAX_BATCH_DELAY: Duration = Duration::from_millis(2);
 
-/// What the writer takes at once.
+/// The items that the writer takes at once.
 struct Batch<B> {
     pending: B,
     items: u64,
@@ -244,7 +245,7 @@ fn next<B>(queue: &Queue<B>, writer: &mut impl BatchWriter<B>, spare: B) -> Opti
         }
     }
     if !state.closed {
-        // Others add meanwhile; because of `writing` they need not wake anybody.
+        // Items are added meanwhile. Because `writing` is set, they do not wake the writer.
         state.writing = true;
         drop(state);
         thread::sleep(MAX_BATCH_DELAY);
@@ -265,20 +266,20 @@ fn done<B>(queue: &Queue<B>) {
     queue.written.notify_all();
 }
 
-/// A queue that exists while the configuration asks for it, by the settings `S`.
+/// A queue that exists only while the configuration enables it, with the settings `S`.
 #[derive(Debug)]
 pub(crate) struct SwitchedQueue<S, B> {
-    /// Whether there is one: all that an answer costs where nothing is written.
+    /// Whether there is a queue. If not, checking this is the only cost for a response.
     is_on: AtomicBool,
     active: ArcSwapOption<(S, WriteQueue<B>)>,
-    /// The one before, which may still be writing what waited.
+    /// The previous queue, which may still be writing its items.
     retired: Mutex<Option<Arc<Queue<B>>>>,
 }
 
 // === impl SwitchedQueue ===
 
 impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
-    /// There is none yet.
+    /// Creates it without a queue.
     pub(crate) fn new() -> Self {
         Self {
             is_on: AtomicBool::new(false),
@@ -287,11 +288,12 @@ impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
         }
     }
 
-    /// Has one that `start` makes by `settings` from now on, or none. What waits is still written.
+    /// Switches to a queue that `start` creates with `settings`, or to none. Items in the previous
+    /// queue are still written.
     ///
     /// # Errors
     ///
-    /// Those of `start`. There is none then.
+    /// Those of `start`. There is no queue then.
     pub(crate) fn follow(
         &self,
         settings: Option<&S>,
@@ -316,7 +318,7 @@ impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Has `push` add an item, where there is a queue.
+    /// Calls `push` with the queue, if there is one.
     pub(crate) fn push(&self, push: impl FnOnce(&WriteQueue<B>)) {
         if self.is_on()
             && let Some(active) = self.active.load().as_ref()
@@ -325,7 +327,7 @@ impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
         }
     }
 
-    /// Waits until every item so far is written, `limit` at most. Whether it is.
+    /// Waits until every item is written, for `limit` at most, and returns whether it is.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let retired = self.retired().take();
@@ -342,34 +344,34 @@ impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
     }
 }
 
-/// Where lines go.
+/// The destination of lines.
 pub(crate) type LogSink = Box<dyn Write + Send>;
 
-/// Memory kept for the next batch.
+/// The capacity in bytes that a batch keeps.
 const SPARE_BYTES: usize = 256 << 10;
 
-/// Takes lines. Cheap to clone; the writer ends with the last clone.
+/// A queue of lines. Cheap to clone; the writer ends with the last clone.
 #[derive(Debug, Clone)]
 pub(crate) struct LineQueue(WriteQueue<Vec<u8>>);
 
-/// What a queue of lines is like.
+/// The settings of a queue of lines.
 pub(crate) struct LineQueueSettings {
     /// The name of the writer's thread.
     pub(crate) thread: &'static str,
-    /// Bytes that may wait for the writer.
+    /// The most bytes of lines in the queue.
     pub(crate) limit: usize,
     /// Counts lost lines.
     pub(crate) dropped: IntCounter,
-    /// Says that the sink failed; of writing once until that succeeds again.
+    /// Reports that the sink failed. Consecutive failures to write are reported once.
     pub(crate) report: fn(WriteFailure, &io::Error),
 }
 
-/// What a sink failed at.
+/// The operation of a sink that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteFailure {
-    /// Being opened again: the one before stays.
+    /// Reopening: the previous sink stays in use.
     Reopen,
-    /// Being written: the lines are lost.
+    /// Writing: the lines are lost.
     Write,
 }
 
@@ -378,18 +380,17 @@ struct LineWriter<R> {
     sink: LogSink,
     reopen: R,
     report: fn(WriteFailure, &io::Error),
-    /// The last write failed.
+    /// Whether the last write failed.
     broken: bool,
 }
 
 // === impl LineQueue ===
 
 impl LineQueue {
-    /// Starts the writer to `sink`; `reopen` makes another one after [`LineQueue::reopen`],
-    /// or fails, in which case the one before stays.
+    /// Starts writing to `sink`. After [`LineQueue::reopen`], `reopen` creates another sink; if it
+    /// fails, the previous one stays in use.
     ///
-    /// # Errors
-    /// When no thread can be started.
+    /// # Errors The thread cannot be started.
     pub(crate) fn start(
         sink: LogSink,
         reopen: impl Fn() -> io::Result<LogSink> + Send + 'static,
@@ -409,7 +410,8 @@ impl LineQueue {
         WriteQueue::start(writer, settings).map(Self)
     }
 
-    /// Queues a line, which ends in a line break, or drops and counts it when the queue is full.
+    /// Queues a line, given in two parts and with its line break, or drops and counts it if the
+    /// queue is full.
     pub(crate) fn push(&self, [start, end]: [&[u8]; 2]) {
         self.0.push(start.len() + end.len(), |pending| {
             pending.extend_from_slice(start);
@@ -417,12 +419,12 @@ impl LineQueue {
         });
     }
 
-    /// Has the sink opened again before the next line.
+    /// Reopens the sink before the next line.
     pub(crate) fn reopen(&self) {
         self.0.reopen();
     }
 
-    /// Waits until every line so far is written, `limit` at most. Whether it is.
+    /// Waits until every line is written, for `limit` at most, and returns whether it is.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         self.0.flush(limit)
     }
@@ -455,7 +457,8 @@ impl<R: Fn() -> io::Result<LogSink> + Send + 'static> BatchWriter<Vec<u8>> for L
 }
 
 impl<R> LineWriter<R> {
-    /// Writes whole lines. After a failure the last one may be cut: a line break ends it.
+    /// Writes lines. After a failure, the last line of the sink may be incomplete, so a line break
+    /// is written first.
     fn write_lines(&mut self, lines: &[u8]) -> io::Result<()> {
         if self.broken {
             self.sink.write_all(b"\n")?;

@@ -209,9 +209,9 @@ impl ConnectionTable {
     /// Closes one connection to make room for a new one:
     ///
     /// 1. the newest of the cluster that has the most connections, if that is more than its share;
-    ///   2. otherwise the oldest on which no caller was authenticated, first of those on which the
-    ///   client has sent nothing, so that merely opening connections does not interrupt the
-    ///   handshake of a caller.
+    /// 2. otherwise the oldest on which no caller was authenticated, first of those on which the
+    ///    client has sent nothing, so that merely opening connections does not interrupt the
+    ///    handshake of a caller.
     ///
     /// In the other order, new connections of the clusters whose share is exhausted would close
     /// each other during their handshakes.

@@ -1,4 +1,4 @@
-//! What the metrics have counted, as numbers at one moment, for the console.
+//! The values of metrics at one moment, for the console.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, Weak};
@@ -9,46 +9,47 @@ use prometheus::proto::Metric;
 use super::{Endpoint, Label, Metrics, Outcome, Phase};
 use portcullis_policy::model::{Decision, PolicyResult};
 
-/// How often a policy came to each result since the start, or since it came, and what that cost.
+/// How often the evaluation of a policy had each result, and its cost, since the start or since the
+/// policy was added.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PolicyCounts {
     results: [u64; PolicyResult::ALL.len()],
-    /// What its expressions cost, in the units of Kubernetes' CEL cost model.
+    /// The cost of its expressions, in the units of Kubernetes' CEL cost model.
     pub cost: u64,
 }
 
-/// What was counted of a webhook since the start, or since it came.
+/// The counts of a webhook since the start, or since it was added.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WebhookCounts {
-    /// Calls that were answered.
+    /// Calls with a reply.
     pub successes: u64,
-    /// Calls that were not, or not made.
+    /// Calls without a reply, or that were not made.
     pub failures: u64,
-    /// How often it would have allowed, in shadow.
+    /// How often it would have allowed a request, in shadow.
     pub shadow_allows: u64,
-    /// How often it would have refused, in shadow.
+    /// How often it would have denied a request, in shadow.
     pub shadow_denies: u64,
     /// Whether its circuit breaker is open.
     pub is_breaker_open: bool,
-    /// How long calls took.
+    /// The durations of calls.
     pub durations: DurationCounts,
 }
 
-/// How long things took.
+/// The values of a histogram of durations.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DurationCounts {
-    /// How many there were.
+    /// The number of observations.
     pub count: u64,
-    /// All together, in seconds.
+    /// Their sum in seconds.
     pub seconds: f64,
-    /// The upper bound of each bucket in seconds, and how many took no longer.
+    /// The upper bound of each bucket in seconds, and the number of observations up to it.
     pub buckets: Vec<(f64, u64)>,
 }
 
 // === impl PolicyCounts ===
 
 impl PolicyCounts {
-    /// How often it came to `result`.
+    /// How often the evaluation had `result`.
     #[must_use]
     pub fn of(&self, result: PolicyResult) -> u64 {
         let counts = PolicyResult::ALL.into_iter().zip(self.results);
@@ -62,7 +63,7 @@ impl PolicyCounts {
 // === impl DurationCounts ===
 
 impl DurationCounts {
-    /// See [`histogram_quantile`].
+    /// The quantile of the durations in seconds: see [`histogram_quantile`].
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let beyond = [(f64::INFINITY, self.count)];
@@ -70,11 +71,12 @@ impl DurationCounts {
     }
 }
 
-/// What this share, from 0 to 1, of the observations of a histogram did not exceed, as Prometheus'
-/// `histogram_quantile` finds it: interpolated within its bucket; of those beyond the last finite
-/// bound that bound. `None` if there was no observation.
+/// A quantile of a histogram, computed like Prometheus' `histogram_quantile`: interpolated within a
+/// bucket; beyond the last finite bound, that bound. `share` is from 0 to 1. Returns `None` if
+/// there are no observations.
 ///
-/// `buckets` are upper bounds, the last of which is infinite, each with how many did not exceed it.
+/// `buckets` are upper bounds, of which the last is infinite, with the number of observations up to
+/// each.
 #[expect(clippy::cast_precision_loss, reason = "a share of a count need not be exact")]
 pub fn histogram_quantile(buckets: impl Iterator<Item = (f64, u64)> + Clone, share: f64) -> Option<f64> {
     let (_, total) = buckets.clone().last().filter(|(_, total)| *total > 0)?;
@@ -92,7 +94,7 @@ pub fn histogram_quantile(buckets: impl Iterator<Item = (f64, u64)> + Clone, sha
 }
 
 impl Metrics {
-    /// Brings the series up to date with what workers have counted each for itself.
+    /// Updates the series with the counts of all workers.
     pub(crate) fn gather(&self) {
         self.requests.gather();
         let of_policies = self.of_policies.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,8 +110,8 @@ impl Metrics {
         self.families.shadow_in_flight.set(self.shadow_in_flight.get());
     }
 
-    /// The counts of each policy, by kind and name; of one that stands for several clusters, all
-    /// together.
+    /// The counts of each policy, by kind and name. Policies of several clusters with the same name
+    /// are added up.
     #[must_use]
     pub fn policy_counts(&self) -> BTreeMap<(String, String), PolicyCounts> {
         self.gather();
@@ -186,7 +188,7 @@ fn label(metric: &Metric, name: &str) -> String {
     found.collect()
 }
 
-/// The value of a counter of whole numbers.
+/// The value of a counter of integers.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -196,28 +198,28 @@ fn counted(metric: &Metric) -> u64 {
     metric.get_counter().get_value() as u64
 }
 
-/// The decisions so far, and how long they took.
+/// The decisions so far and their durations, at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MetricsSample {
     /// By endpoint, in the order of [`Endpoint::ALL`].
     pub endpoints: [EndpointSample; Endpoint::ALL.len()],
 }
 
-/// Those of one endpoint.
+/// The sample of one endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EndpointSample {
-    /// Allow, Deny and no opinion.
+    /// The number of Allow, Deny and no opinion.
     pub decisions: [u64; 3],
-    /// For each bound of [`Metrics::duration_bounds`], how many took no longer.
+    /// The number of decisions up to each bound of [`Metrics::duration_bounds`].
     pub durations: Vec<u64>,
-    /// How many requests are being read or answered.
+    /// The number of requests that are being read or answered.
     pub in_flight: u64,
 }
 
 // === impl Metrics ===
 
 impl Metrics {
-    /// What is counted now.
+    /// Takes a sample.
     #[must_use]
     pub fn sample(&self) -> MetricsSample {
         let counts = self.requests.counts();
@@ -235,8 +237,8 @@ impl Metrics {
         }
     }
 
-    /// The upper bounds of the buckets in which the durations of decisions are counted, in
-    /// seconds; the last is infinite.
+    /// The upper bounds of the buckets for the durations of decisions, in seconds. The last is
+    /// infinite.
     #[must_use]
     pub fn duration_bounds() -> Vec<f64> {
         let finite = super::recorders::BUCKETS.iter().copied();
@@ -324,7 +326,7 @@ mod tests {
             (false, true)
         );
         assert_eq!(webhook.durations.count, 4);
-        // Three of four within 0.5 to 1 ms, one within 20 to 50 ms.
+        // Three of four are from 0.5 to 1 ms, one is from 20 to 50 ms.
         let is = |share: f64, expected: f64| {
             let found = webhook.durations.quantile(share).unwrap();
             assert!((found - expected).abs() < 1e-9, "{share}: {found}");

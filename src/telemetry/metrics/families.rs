@@ -76,12 +76,12 @@ pub(crate) struct Families {
 /// Creates metrics and registers them.
 struct Registrar<'r>(&'r Registry);
 
-/// A label whose values are known when the program is built.
+/// A label whose values are known at compile time.
 pub trait Label: Copy + Eq + 'static {
     /// Each value once.
     const VALUES: &'static [Self];
 
-    /// The value as metrics spell it.
+    /// The value in metrics.
     fn as_str(self) -> &'static str;
 }
 
@@ -101,13 +101,13 @@ macro_rules! label {
             /// Each value once, in the order of [`index`](Self::index).
             pub const ALL: [Self; [$($text),+].len()] = [$(Self::$value),+];
 
-            /// The place of this value among all.
+            /// The index of this value.
             #[must_use]
             pub const fn index(self) -> usize {
                 self as usize
             }
 
-            /// The value as metrics spell it.
+            /// The value in metrics.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -139,7 +139,7 @@ label! {
 }
 
 label! {
-    /// `method`: the credential by which a caller was recognised, or was not.
+    /// `method`: the credential with which a caller was authenticated, or failed to be.
     AuthenticationMethod {
         /// A client certificate.
         Certificate => "certificate",
@@ -159,17 +159,17 @@ label! {
 }
 
 label! {
-    /// `result`: of an authentication, a reload, a request to a webhook.
+    /// `result`: of an authentication, a reload, or a request to a webhook.
     Outcome {
-        /// It worked.
+        /// It succeeded.
         Success => "success",
-        /// It did not.
+        /// It failed.
         Failure => "failure",
     }
 }
 
 label! {
-    /// `code`: the HTTP status codes that the gateway answers with.
+    /// `code`: the HTTP status codes of responses.
     Code {
         /// The review was answered.
         Ok => "200",
@@ -179,7 +179,7 @@ label! {
         Unauthorized => "401",
         /// The endpoint is not for this caller.
         Forbidden => "403",
-        /// Unknown path.
+        /// The path is unknown.
         NotFound => "404",
         /// The path does not have this method.
         MethodNotAllowed => "405",
@@ -191,7 +191,7 @@ label! {
         TooManyRequests => "429",
         /// An error in the gateway.
         InternalError => "500",
-        /// There are no policies to decide by yet, as while the gateway starts.
+        /// No policies are in force yet, for example while the gateway starts.
         Unavailable => "503",
         /// The deadline has passed.
         Timeout => "504",
@@ -276,13 +276,14 @@ impl<L: Label, R> ByLabel<L, R> {
         Self(values.iter().map(|value| (*value, recorder(*value))).collect())
     }
 
-    /// The same values with what `with` makes of each recorder.
+    /// Converts each recorder.
     pub(crate) fn map<T>(self, with: impl FnMut(R) -> T) -> ByLabel<L, T> {
         let (labels, recorders): (Vec<L>, Vec<R>) = self.0.into_iter().unzip();
         ByLabel(labels.into_iter().zip(recorders.into_iter().map(with)).collect())
     }
 
-    /// The recorder of a value, if it has one. There are so few that a linear search is faster than a map.
+    /// The recorder of a value, if it has one. There are few values, so a linear search is faster
+    /// than a map.
     pub(crate) fn get(&self, value: L) -> Option<&R> {
         self.0
             .iter()
@@ -298,7 +299,7 @@ impl<L: Label, R> ByLabel<L, R> {
     }
 }
 
-/// The values that two labels have together in a family's series.
+/// The pairs of values of two labels in the series of a family.
 pub(crate) fn label_pairs(family: &IntCounterVec, first: &str, second: &str) -> HashSet<(String, String)> {
     let families = family.collect();
     let series = families.iter().flat_map(|family| family.get_metric());
@@ -314,7 +315,7 @@ pub(crate) fn label_pairs(family: &IntCounterVec, first: &str, second: &str) -> 
         .collect()
 }
 
-/// The values that a label has in a family's series.
+/// The values of a label in the series of a family.
 pub(crate) fn label_values(family: &impl Collector, name: &str) -> HashSet<String> {
     let families = family.collect();
     let series = families.iter().flat_map(|family| family.get_metric());
@@ -370,7 +371,7 @@ impl SeriesLabels {
 // === impl Families ===
 
 impl Families {
-    /// Registers all of them in `registry`.
+    /// Creates all families and registers them in `registry`.
     #[rustfmt::skip]
     pub(crate) fn new(registry: &Registry) -> Result<Self, Error> {
         let make = Registrar(registry);

@@ -12,25 +12,26 @@ use super::super::per_worker::{WorkerCounts, WorkerSeries};
 use crate::config::Endpoint;
 use portcullis_policy::model::PolicyResult;
 
-/// Upper bounds of the buckets for durations, in seconds: from 1 µs.
+/// The upper bounds of the buckets for durations, in seconds, from 1 µs.
 pub(crate) const BUCKETS: [f64; 16] = [
     1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 2e-2, 0.1, 0.5, 2.0, 10.0,
 ];
 
-/// How long decisions took, by endpoint.
+/// The histogram of the durations of decisions, by endpoint.
 #[derive(Debug, Clone)]
 pub(crate) struct DecisionDurations {
     description: Desc,
     counts: Arc<WorkerCounts>,
 }
 
-/// What is counted of an endpoint: the observations of each bucket and of none, and nanoseconds.
+/// The number of counters of an endpoint: for each bucket, for longer durations, and for the sum in
+/// nanoseconds.
 const COUNTS_OF_DURATIONS: usize = BUCKETS.len() + 2;
 
 /// The observations of one endpoint.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ObservedDurations {
-    /// How many did not exceed each of [`BUCKETS`], and how many there were.
+    /// The number of observations up to each of [`BUCKETS`], and their total number.
     pub(crate) cumulative: Vec<u64>,
     seconds: f64,
 }
@@ -39,17 +40,18 @@ pub(crate) struct ObservedDurations {
 #[derive(Debug, Clone)]
 pub struct PolicyCounters {
     counts: Arc<WorkerSeries>,
-    /// The number of its first counter: [`PolicyCounters::COUNT`] in the order of the results, then the cost.
+    /// The number of its first counter. There are [`PolicyCounters::COUNT`]: one for each result,
+    /// then the cost.
     first: usize,
 }
 
 // === impl PolicyCounters ===
 
 impl PolicyCounters {
-    /// How many counters a policy has.
+    /// The number of counters of a policy.
     pub(crate) const COUNT: usize = PolicyResult::ALL.len() + 1;
 
-    /// Those of the policies whose counters `counts` are, [`COUNT`](Self::COUNT) each.
+    /// The counters of all policies, which are in `counts`, [`COUNT`](Self::COUNT) for each.
     pub(crate) fn of_all(counts: &Arc<WorkerSeries>, policies: usize) -> Vec<Self> {
         let counters = |policy| Self {
             counts: Arc::clone(counts),
@@ -58,7 +60,7 @@ impl PolicyCounters {
         (0..policies).map(counters).collect()
     }
 
-    /// The policy was asked and said this.
+    /// Counts a result of the policy.
     pub fn record(&self, result: PolicyResult) {
         let place = PolicyResult::ALL.iter().position(|known| *known == result);
         if let Some(place) = place {
@@ -66,7 +68,7 @@ impl PolicyCounters {
         }
     }
 
-    /// Its expressions cost this.
+    /// Adds the cost of its expressions.
     pub fn spent(&self, cost: u64) {
         if cost > 0 {
             self.counts.add(self.first + PolicyResult::ALL.len(), cost);
@@ -121,7 +123,7 @@ impl Collector for DecisionDurations {
 // === impl ObservedDurations ===
 
 impl ObservedDurations {
-    /// Of the counts of one endpoint.
+    /// The observations in the counters of one endpoint.
     #[expect(
         clippy::cast_precision_loss,
         reason = "2^53 nanoseconds are a hundred days of decisions"

@@ -1,9 +1,8 @@
-//! Sends the spans of requests that have ended to a collector, by OTLP over gRPC, from a thread of its
-//! own.
+//! Sends the spans of finished requests to a collector, by OTLP over gRPC, on a thread of its own.
 //!
-//! Spans wait in a bounded queue and are sent together, a second after the first of them at the
-//! latest. The endpoint comes with each trace, so that a reload that changes it needs no more
-//! than a new connection.
+//! Spans wait in a bounded queue and are sent in batches, at the latest a second after the first of
+//! them. Each trace contains the endpoint, so that a reload that changes it requires only a new
+//! connection.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -23,16 +22,16 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::telemetry::metrics::IntCounter;
 
-/// Traces that wait.
+/// The most traces in the queue.
 const MAX_PENDING_TRACES: usize = 1024;
-/// From so many on, spans are sent at once.
+/// The number of spans at which a batch is sent without waiting for more.
 const MAX_BATCH_SPANS: usize = 512;
-/// How long the first of a batch waits for others.
+/// How long the first trace of a batch waits for others.
 const MAX_BATCH_DELAY: Duration = Duration::from_secs(1);
-/// How long sending may take.
+/// The timeout for sending a batch.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where finished traces wait.
+/// The queue of finished traces.
 #[derive(Debug, Clone)]
 pub(crate) struct SpanQueue {
     sender: Sender<Message>,
@@ -42,25 +41,25 @@ pub(crate) struct SpanQueue {
 #[derive(Debug)]
 enum Message {
     Trace(FinishedTrace),
-    /// Send what is there, and tell when it is done.
+    /// A request to send the batch, and to signal when that is done.
     Flush(std_mpsc::Sender<()>),
 }
 
-/// Who sends.
+/// The task that sends traces.
 struct ExportWorker {
     received: Receiver<Message>,
     dropped: IntCounter,
-    /// The collector that spans were sent to last.
+    /// The endpoint and exporter that were used last.
     exporter: Option<(Arc<str>, SpanExporter)>,
     scope: InstrumentationScope,
-    /// The last batch was not sent: told once.
+    /// Whether the last batch could not be sent, which is logged once.
     is_failing: bool,
 }
 
 // === impl SpanQueue ===
 
 impl SpanQueue {
-    /// Starts the thread; `None`, and a line in the log, if that cannot be.
+    /// Starts the thread. If that fails, logs the error and returns `None`.
     pub(crate) fn start(dropped: IntCounter) -> Option<Self> {
         Self::start_with(MAX_PENDING_TRACES, dropped)
     }
@@ -88,7 +87,7 @@ impl SpanQueue {
         }
     }
 
-    /// Has a trace sent, or drops it if too many wait. Never waits.
+    /// Queues a trace, or drops and counts it if the queue is full. Never blocks.
     pub(crate) fn send(&self, trace: FinishedTrace) {
         let spans = trace.spans.len() as u64;
         if self.sender.try_send(Message::Trace(trace)).is_err() {
@@ -96,7 +95,7 @@ impl SpanQueue {
         }
     }
 
-    /// Waits until what waits now is sent, so long at most; whether it was.
+    /// Waits until all queued traces are sent, for `limit` at most, and returns whether they are.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         let (done, is_done) = std_mpsc::channel();
         self.sender.try_send(Message::Flush(done)).is_ok() && is_done.recv_timeout(limit).is_ok()
@@ -113,13 +112,13 @@ impl ExportWorker {
             self.gather(first, &mut traces, &mut flushed).await;
             self.send(traces).await;
             for done in flushed {
-                // Who asked waits no longer.
+                // An error means that the caller of `flush` no longer waits.
                 let _gone = done.send(());
             }
         }
     }
 
-    /// The first message and those that follow it soon.
+    /// Collects the first message and those that follow within [`MAX_BATCH_DELAY`].
     async fn gather(
         &mut self,
         first: Message,
@@ -143,7 +142,7 @@ impl ExportWorker {
         }
     }
 
-    /// Sends traces, those to one collector together.
+    /// Sends traces, in one batch for each endpoint.
     async fn send(&mut self, mut traces: Vec<FinishedTrace>) {
         while let Some(first) = traces.first() {
             let endpoint = Arc::clone(&first.endpoint);
@@ -246,18 +245,18 @@ fn build(endpoint: &str) -> Result<SpanExporter, String> {
     Ok(exporter)
 }
 
-/// Who waits for whom in a span.
+/// The kind of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SpanRole {
-    /// The request that was received.
+    /// A request that was received.
     Server,
-    /// A part of it.
+    /// A part of a received request.
     Internal,
     /// A request that was sent.
     Client,
 }
 
-/// A span that has ended.
+/// A finished span.
 #[derive(Debug, Clone)]
 pub(crate) struct FinishedSpan {
     pub(crate) id: u64,
@@ -270,7 +269,7 @@ pub(crate) struct FinishedSpan {
     pub(crate) error: Option<String>,
 }
 
-/// Spans of one request, on their way to the collector.
+/// Spans of one request to be sent to the collector.
 #[derive(Debug)]
 pub(crate) struct FinishedTrace {
     pub(crate) endpoint: Arc<str>,
@@ -279,26 +278,27 @@ pub(crate) struct FinishedTrace {
     pub(crate) spans: Vec<FinishedSpan>,
 }
 
-// The header `traceparent`, by which a trace goes on from one program to the next, and the
-// numbers of traces that begin here.
+// The header `traceparent`, which connects the spans of several programs to one trace, and the IDs
+// of traces that start here.
 //
 // <https://www.w3.org/TR/trace-context/#traceparent-header>
 
-/// The header `traceparent`: which span of which trace a request belongs to. Displayed as
-/// version 00 has it.
+/// The header `traceparent`: the trace and the parent span of a request. Its `Display` is in the
+/// format of version 00.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceParent {
     pub(crate) trace: u128,
     pub(crate) span: u64,
-    /// The sender of the request sends its own spans of this trace.
+    /// Whether the sender records its spans of this trace.
     pub(crate) is_sampled: bool,
 }
 
 // === impl TraceParent ===
 
 impl TraceParent {
-    /// Reads the value of the header; `None` if it is none, which starts a new trace. Of later
-    /// versions, only what version 00 has is read, as they promise.
+    /// Parses the value of the header. Returns `None` if it is invalid, so that a new trace is
+    /// started. In later versions, the fields of version 00 are read and the rest is ignored, as
+    /// the specification requires.
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         let text = str::from_utf8(value).ok()?;
         let mut parts = text.split('-');
@@ -325,14 +325,14 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// A number of so many digits, which are in lower case.
+/// Parses a number of `digits` hexadecimal digits in lower case.
 fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
     let is_number = text.len() == digits && text.bytes().all(is_digit);
     is_number.then(|| u128::from_str_radix(text, 16).ok()).flatten()
 }
 
-/// A number that nobody else has, but that somebody could guess; never 0.
+/// A random number, which is unique in practice but not unpredictable. It is never 0.
 pub(crate) fn random() -> u64 {
     thread_local! {
         static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0));
@@ -365,7 +365,7 @@ mod tests {
         let unsampled = TraceParent::parse(unsampled.as_bytes()).unwrap();
         assert!(!unsampled.is_sampled);
         assert_eq!(unsampled.to_string(), VALID.replace("-01", "-00"));
-        // Other flags say nothing of sampling; later versions may have more.
+        // Other flags do not affect sampling; later versions may have more fields.
         let later = VALID.replace("00-0af", "01-0af").replace("-01", "-03-more");
         assert_eq!(TraceParent::parse(later.as_bytes()), Some(expected));
         assert_eq!(expected.to_string(), VALID);
