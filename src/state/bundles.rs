@@ -1,13 +1,13 @@
 //! Pulls the bundles among the manifests, and keeps those that may be in force.
 //!
 //! ```text
-//! poll ─▶ pull ─▶ candidate ─▶ loaded beside all other files ─▶ kept ─▶ reload, as after any change
+//! poll ─▶ pull ─▶ candidate ─▶ loaded with all other files ─▶ kept ─▶ reload, as after any change
 //!                                   └─ faults: reported, and the last good one stays
 //! ```
 //!
-//! A bundle is taken only if the gateway's files have no fault with it, so that a restart finds a set that
-//! loads. Which bundles there are is read from the configuration on the disk: one that was just added
-//! must be pulled before the configuration can be in force.
+//! A bundle is accepted only if the gateway's files have no fault with it, so that a restart finds
+//! a set that loads. The list of bundles is read from the configuration on disk, because a bundle
+//! that was just added must be pulled before the configuration can be in force.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -27,53 +27,53 @@ use super::{ManifestSource, ReloadState, Snapshot, load};
 use crate::bundle::{self, Bundle, BundleError, BundleManifest};
 use crate::config::{self, BundleSource, ManifestPath};
 
-/// How many are pulled at the same time: each may take the memory of a whole bundle.
+/// The maximum of concurrent pulls, each of which may need memory for a whole bundle.
 const MAX_PULLS: usize = 4;
 
-/// When a pull that failed is tried again where no bundle is kept yet, unless polls are more frequent.
+/// When a failed pull is retried if no bundle is kept yet, unless polls are more frequent.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Told of each pull: of the bundle, and what its last good version is, or why no other was taken.
+/// Called after each pull, with the bundle and the result.
 pub type BundleObserver = Arc<dyn Fn(&BundleSource, &PullResult) + Send + Sync>;
 
-/// The manifest of the bundle that is kept after a pull, or why that is not the newest.
+/// The manifest of the bundle that is kept after a pull, or why the newest one was not accepted.
 pub type PullResult = Result<BundleManifest, BundleError>;
 
-/// How often the configuration is read, for bundles that were added.
+/// How often the configuration is read to find new bundles.
 const CONFIGURATION_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The pause after a pull, in multiples of the time that pull and reload took: a bundle that is refused again
-/// and again must not cost a processor.
+/// The pause after a pull, as a multiple of the time that pull and reload took: a bundle that is
+/// rejected again and again must not use up a processor.
 const REST_FACTOR: u32 = 10;
 
-/// Pulls bundles on a thread of its own, until dropped. A pull ends by itself, and nobody waits for that.
+/// Pulls bundles on its own thread, until dropped. A pull that is running then is not waited for.
 pub struct BundlePuller {
     _stop: Sender<()>,
 }
 
-/// What the thread works with.
+/// The state of the pulling thread.
 struct PullerWorker {
     state: Arc<ReloadState>,
-    /// The configuration.
+    /// The path of the configuration.
     path: PathBuf,
     trigger: Trigger,
     observer: BundleObserver,
     runtime: Runtime,
-    /// When each is to be pulled next.
+    /// When each bundle is to be pulled next.
     due: HashMap<PathBuf, Instant>,
-    /// What was last reported of each, so that it is not repeated with every poll.
+    /// The last error of each bundle, so that it is not logged again after every poll.
     reported: BTreeMap<String, BundleError>,
 }
 
 // === impl BundlePuller ===
 
 impl BundlePuller {
-    /// Starts to pull the bundles of the configuration at `path`, whose manifests are those of `state`.
-    /// What was pulled comes into force by `trigger`; each result is passed to `observer`.
+    /// Starts to pull the bundles of the configuration at `path`, whose manifests are those of
+    /// `state`. New bundles come into force with `trigger`; each result is passed to `observer`.
     ///
     /// # Errors
     ///
-    /// The operating system refused a thread.
+    /// The operating system refuses a thread.
     pub fn start(
         state: Arc<ReloadState>,
         path: PathBuf,
@@ -149,7 +149,7 @@ impl PullerWorker {
         }
     }
 
-    /// Logs a failure once, and its end.
+    /// Logs an error once, and when it ends.
     fn report(&mut self, source: &BundleSource, result: PullResult) {
         let (bundle, reference) = (source.name.as_str(), &source.reference);
         match result {
@@ -168,20 +168,21 @@ impl PullerWorker {
     }
 }
 
-/// `interval` and up to a tenth more: gateways that were started together do not ask a registry together for
-/// ever.
+/// `interval` plus up to a tenth, so that gateways that were started together do not always query a
+/// registry at the same time.
 fn spread(interval: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish();
     let share = (random % 1_000) as u32;
     interval.saturating_add(interval / 10_000 * share)
 }
 
-/// Pulls the bundles of the configuration at `path` once, where it has any: before there is a snapshot, or
-/// where no gateway runs. Blocks, no longer than each pull may take.
+/// Pulls the bundles of the configuration at `path` once, if it has any. This is for the start,
+/// before there is a snapshot, and for commands without a gateway. Blocks for at most the timeout
+/// of each pull.
 ///
 /// # Errors
 ///
-/// There is no runtime to be had.
+/// The runtime cannot be created.
 pub fn pull_bundles(
     path: &Path,
     source: &dyn ManifestSource,
@@ -201,7 +202,7 @@ pub fn pull_bundles(
     Ok(results)
 }
 
-/// The bundles of the configuration on the disk, as much of it as can be read.
+/// The bundles of the configuration on disk, as far as it can be read.
 fn entries(path: &Path) -> Vec<(Arc<BundleSource>, ManifestPath)> {
     let bundle = |entry: ManifestPath| Some((entry.bundle.clone()?, entry));
     config::manifests_at(path)
@@ -210,10 +211,11 @@ fn entries(path: &Path) -> Vec<(Arc<BundleSource>, ManifestPath)> {
         .collect()
 }
 
-/// What the files of a bundle are loaded with.
+/// What the files of a bundle are loaded with: the path of the configuration, the other objects,
+/// and the snapshot in force.
 type Beside<'b> = (&'b Path, &'b dyn ManifestSource, Option<&'b Snapshot>);
 
-/// Pulls these, and passes each result to `done`, with whether another bundle is kept now.
+/// Pulls these bundles, and passes each result to `done`, together with whether the bundle is new.
 fn pull_all(
     runtime: &Runtime,
     entries: &[(Arc<BundleSource>, ManifestPath)],
@@ -241,8 +243,8 @@ fn pull_all(
     });
 }
 
-/// Keeps `bundle` in place of the one of `entry`, unless the files would have faults with it. Where none is
-/// kept, it cannot be worse with it.
+/// Keeps `bundle` in place of that of `entry`, unless the files would have faults with it. If none
+/// is kept yet, the files cannot be loaded without it either, so this is not checked.
 fn take(
     bundle: &Bundle,
     entry: &ManifestPath,
@@ -253,10 +255,10 @@ fn take(
         let candidate = entry.candidate();
         bundle.keep(&candidate.path)?;
         let tried = load::load_candidate(path, source, previous, &candidate, SystemTime::now());
-        // It is written again with the next pull, where it stays.
+        // If the file remains, the next pull overwrites it.
         let _ = fs::remove_file(&candidate.path);
         let (snapshot, faults) = tried;
-        // Where a cluster's own files have faults, its earlier ones would stand in for them.
+        // The files load even if those of this cluster are faulty, because they would be held back.
         let is_held = |snapshot: &Snapshot| {
             let cluster = entry.cluster.as_ref();
             cluster.is_some_and(|cluster| snapshot.held_back.contains_key(cluster))

@@ -1,5 +1,4 @@
-//! What became of the objects in files and in watched clusters from one set in force to another, as they are
-//! written.
+//! The changes of the objects in files and in watched clusters between two snapshots, as YAML.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -12,50 +11,50 @@ use portcullis_policy::document;
 use portcullis_policy::manifest::{ObjectIdentity, ObjectSet, SetDifference, ValidatedObject};
 use portcullis_policy::model::groups;
 
-/// The most objects of one change that are kept, and bytes of the text of each.
+/// The maximum number of objects of a change that are kept, and of bytes of each as YAML.
 const MAX_OBJECTS: usize = 200;
 const MAX_TEXT_BYTES: usize = 16 << 10;
 
-/// What stands for an object whose text is not kept.
+/// What replaces the content of an object that is not shown.
 const NOT_SHOWN: &str = "# not shown: parameters may hold secrets\n";
 const TOO_LONG: &str = "# the rest is not shown\n";
 
-/// The objects that are in force at one moment, with what they say.
+/// The objects in force at one moment, with their contents.
 #[derive(Clone)]
 pub struct WrittenObjects {
     files: Arc<LoadedManifests>,
     watched: Vec<Arc<WatchedObjects>>,
 }
 
-/// One object, and the only cluster that it holds for, if any.
+/// An object, and the only cluster that it is for, if any.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChangedObjectKey {
     /// `Kind/name` or `Kind/namespace/name`.
     pub object: String,
-    /// `None`: every cluster.
+    /// The only cluster that it is for; `None` if it is for all.
     pub cluster: Option<String>,
 }
 
-/// What an object said, and says; both as YAML, `None` where it was or is not there.
+/// The content of an object before and after, as YAML; `None` if it did not or does not exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectChange {
-    /// What it said before.
+    /// The content before.
     pub before: Option<String>,
-    /// What it says.
+    /// The content after.
     pub after: Option<String>,
 }
 
-/// The objects that a change concerns.
+/// The objects that changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectChanges {
-    /// Each that says something else than before.
+    /// The changed objects.
     pub objects: BTreeMap<ChangedObjectKey, ObjectChange>,
-    /// How many more there are, by the only cluster that they hold for.
+    /// The number of further objects, by the only cluster that they are for.
     pub left_out: BTreeMap<Option<String>, usize>,
 }
 
 impl Snapshot {
-    /// The objects, to compare with those of another snapshot.
+    /// The objects, to be compared with those of another snapshot.
     #[must_use]
     pub fn written_objects(&self) -> WrittenObjects {
         WrittenObjects {
@@ -68,8 +67,8 @@ impl Snapshot {
 // === impl WrittenObjects ===
 
 impl WrittenObjects {
-    /// What became different from `earlier` to this: of very many objects the first by name, of each
-    /// cluster as many as of any other.
+    /// The changes from `earlier` to this. If there are too many, the first by name are kept, and
+    /// equally many of each cluster.
     #[must_use]
     pub fn changes_since(&self, earlier: &Self) -> ObjectChanges {
         let (now, before) = (&self.files.objects, &earlier.files.objects);
@@ -97,7 +96,7 @@ impl WrittenObjects {
         for (now, before) in &watched {
             let mut gone = watched_values(before, &difference.removed);
             let mut come = watched_values(now, &difference.added);
-            // What was read again may say the same.
+            // An object that was decoded again may have the same content.
             come.retain(|key, said| {
                 gone.get(key).is_none_or(|before| before.1 != said.1) || gone.remove(key).is_none()
             });
@@ -108,13 +107,13 @@ impl WrittenObjects {
                 objects.entry(key).or_default().after = Some(text(object, || said));
             }
         }
-        // One that stands in another file, or was written otherwise, says the same.
+        // An object that was moved to another file, or formatted differently, has the same content.
         objects.retain(|_, change| change.before != change.after || change.is_not_shown());
         ObjectChanges { objects, left_out }
     }
 
-    /// The watched clusters that are not the same as in `earlier`, now and then. What comes of one of which
-    /// nothing was known, or is known no more, is no change.
+    /// The watched clusters that differ from those in `earlier`, now and then. A cluster that was
+    /// or is unknown is left out, because its appearance or disappearance is not a change.
     fn watched_since<'o>(&'o self, earlier: &'o Self) -> Vec<(&'o WatchedObjects, &'o WatchedObjects)> {
         let earlier: HashMap<&str, &'o Arc<WatchedObjects>> = earlier
             .watched
@@ -130,11 +129,11 @@ impl WrittenObjects {
     }
 }
 
-/// An object by its cluster and name.
+/// The cluster and identity of an object.
 type ObjectKey = (Option<String>, ObjectIdentity);
 
-/// Leaves the objects with the first names of each cluster on each side, and what the other side has of
-/// them. Returns how many of each cluster are left out.
+/// Keeps the first objects by name of each cluster on each side, with their counterparts on the
+/// other side. Returns how many of each cluster are left out.
 fn keep_first_of_each_cluster(difference: &mut SetDifference<'_>) -> BTreeMap<Option<String>, usize> {
     let key = |object: &Arc<ValidatedObject>| -> ObjectKey {
         (object.cluster().map(str::to_owned), object.identity().clone())
@@ -155,7 +154,7 @@ fn keep_first_of_each_cluster(difference: &mut SetDifference<'_>) -> BTreeMap<Op
     left_out
 }
 
-/// At most [`MAX_OBJECTS`]: the first of each cluster, then the second of each, and so on.
+/// At most [`MAX_OBJECTS`] keys: the first of each cluster, then the second of each, and so on.
 fn first_of_each_cluster(keys: &BTreeSet<ObjectKey>) -> BTreeSet<ObjectKey> {
     let mut places: BTreeMap<&Option<String>, usize> = BTreeMap::new();
     let mut by_place: Vec<(usize, &ObjectKey)> = keys
@@ -182,7 +181,7 @@ fn texts(
     })
 }
 
-/// What those of `wanted` say that are watched here.
+/// The contents of the `wanted` objects that are watched here.
 fn watched_values<'o>(
     watched: &'o WatchedObjects,
     wanted: &[&Arc<ValidatedObject>],
@@ -205,7 +204,7 @@ fn text(object: &ValidatedObject, written: impl FnOnce() -> Value) -> String {
     }
 }
 
-/// Parameters, which may be Secrets, are not.
+/// Whether the content may be shown. That of parameters, which may be Secrets, may not.
 fn is_shown(object: &ValidatedObject) -> bool {
     let identity = object.identity();
     let is_policy = [groups::RBAC, groups::ADMISSION, groups::PORTCULLIS].contains(&identity.group());
@@ -235,7 +234,8 @@ fn cut(mut text: String) -> String {
 // === impl ObjectChanges ===
 
 impl ObjectChanges {
-    /// The clusters that it concerns, with the bytes that their objects take here; `None`: every cluster.
+    /// The clusters whose objects changed, with the bytes that these take here; `None` stands for
+    /// all clusters.
     pub(crate) fn bytes_by_cluster(&self) -> BTreeMap<Option<String>, usize> {
         let left_out = self.left_out.keys().map(|cluster| (cluster.clone(), 0));
         let mut bytes: BTreeMap<_, _> = left_out.collect();
@@ -251,7 +251,8 @@ impl ObjectChanges {
         bytes
     }
 
-    /// Forgets the objects of `cluster`; how many they are, with those that were left out before.
+    /// Removes the objects of `cluster`. Returns their number, including those that were left out
+    /// before.
     pub(crate) fn leave_out(&mut self, cluster: &Option<String>) -> usize {
         let before = self.objects.len();
         self.objects.retain(|object, _| object.cluster != *cluster);
@@ -263,7 +264,7 @@ impl ObjectChanges {
 // === impl ObjectChange ===
 
 impl ObjectChange {
-    /// Whether it is only known that the object changed.
+    /// Whether only the fact that the object changed is known.
     #[must_use]
     pub fn is_not_shown(&self) -> bool {
         [&self.before, &self.after]

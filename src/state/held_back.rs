@@ -1,8 +1,8 @@
-//! Which cluster's files have faults, and what of them is held back.
+//! Holds back the faulty files of single clusters.
 //!
-//! Files that hold for one cluster alone may be written by its administrators. Where they are
-//! faulty, or would make those of everybody so, that cluster's last good files stay in force, and
-//! everything else takes effect: what one writes costs nobody else a change.
+//! Files for one cluster only may be written by its administrators. If they are faulty, or cause
+//! faults in files for all clusters, the last good files of that cluster stay in force, and
+//! everything else takes effect: no tenant can block the changes of others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use portcullis_cel::Version;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{ObjectSet, Options};
 
-/// The objects of some files that are not held back.
+/// Files that can be in force.
 pub(crate) struct UsableFiles {
     pub(crate) files: ManifestFiles,
-    /// `None` where they are faulty all the same.
+    /// `None` if the files are faulty nevertheless.
     pub(crate) objects: Option<ObjectSet>,
-    /// Warnings; where there are no objects, everything.
+    /// Warnings; if there are no objects, all faults.
     pub(crate) faults: Faults,
-    /// The clusters whose files are held back and for which nothing stands in.
+    /// The clusters whose files are held back without earlier files to replace them.
     pub(crate) missing: BTreeSet<String>,
 }
 
-/// Files, and what may stand in for those of a cluster.
+/// Finds the files that can be in force.
 struct UsableFilesFinder<'s> {
     files: &'s ManifestFiles,
     earlier: &'s StandIns,
@@ -34,8 +34,8 @@ struct UsableFilesFinder<'s> {
     options: &'s Options,
 }
 
-/// The objects of `files`, some of which could not be read. Where `earlier` files are known, they
-/// stand in for those of each cluster that has faults, and `held` has these.
+/// The objects of `files`, of which some may be `unreadable`. With `earlier`, the files of each
+/// cluster with faults are replaced by its earlier ones, and these faults are added to `held`.
 pub(crate) fn usable_files(
     files: &ManifestFiles,
     mut unreadable: FaultsByCluster,
@@ -69,15 +69,15 @@ pub(crate) fn usable_files(
     UsableFiles { faults, ..usable }
 }
 
-/// Files that were in force before those that are read; at a start without `reload.lastGood` there
-/// are none.
+/// The files that were last in force, which replace faulty files of a cluster. At a start without
+/// `reload.lastGood` there are none.
 #[derive(Default)]
 pub(crate) struct StandIns {
     pub(crate) cluster_files: Vec<ClusterFile>,
     pub(crate) manifests: ManifestFiles,
-    /// The clusters of which everything was known.
+    /// The clusters whose files were all known.
     clusters: BTreeSet<String>,
-    /// Those of them that had an entry of `clusters`.
+    /// The clusters that had an entry in `clusters`.
     followed: BTreeSet<String>,
 }
 
@@ -94,8 +94,8 @@ impl UsableFiles {
         }
     }
 
-    /// The same without objects that lock out. Of those of a cluster's own files, `held` has what is
-    /// wrong, of others `held_objects`.
+    /// Without the objects that would lock out users. Their faults are added to `held` if they are
+    /// in the files of a cluster, otherwise to `held_objects`.
     pub(crate) fn without_lock_outs(
         self,
         (earlier, known): (Option<&ManifestFiles>, Option<&ObjectSet>),
@@ -135,7 +135,7 @@ impl UsableFilesFinder<'_> {
         rest
     }
 
-    /// The objects where the last good files of those that are held back stand in.
+    /// The objects if the files of the clusters in `held` are replaced by earlier ones.
     fn without(&self, held: &HeldBack) -> UsableFiles {
         let missing = self.earlier.missing(held);
         let files = self
@@ -148,8 +148,8 @@ impl UsableFilesFinder<'_> {
         }
     }
 
-    /// Holds back the clusters whose files make faults of everybody's, by what they say or no
-    /// longer say. Whether there are any.
+    /// Holds back the clusters whose files cause faults in files for all clusters, by what they
+    /// contain or no longer contain. Returns whether there are any.
     fn hold_back_causes(&self, faulty: &UsableFiles, held: &mut HeldBack) -> bool {
         let suspects = faulty.files.clusters_unlike(&self.earlier.manifests);
         let mut suspected = held.clone();
@@ -175,7 +175,7 @@ impl UsableFilesFinder<'_> {
 // === impl StandIns ===
 
 impl StandIns {
-    /// Manifests by which everything was known of these clusters.
+    /// Manifests in which everything about these clusters was known.
     #[cfg(test)]
     pub(crate) fn of_manifests(manifests: ManifestFiles, clusters: BTreeSet<String>) -> Self {
         Self {
@@ -185,7 +185,7 @@ impl StandIns {
         }
     }
 
-    /// What is in force.
+    /// The files in force.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let folder = snapshot.config.cluster_folder.as_ref();
         Self {
@@ -196,7 +196,7 @@ impl StandIns {
         }
     }
 
-    /// What was saved, of which `config` is the configuration, if that can still be used.
+    /// The saved files. `config` is their configuration, if it can still be used.
     pub(crate) fn saved(saved: LastGoodSet, config: Option<&Config>) -> Self {
         let version = config.map_or(Version::NEWEST, |config| config.admission.cel_version);
         Self {
@@ -207,15 +207,15 @@ impl StandIns {
         }
     }
 
-    /// Those of the clusters whose files are `held` back for which nothing stands in.
+    /// The clusters in `held` without earlier files to replace those that are held back.
     pub(crate) fn missing(&self, held: &HeldBack) -> BTreeSet<String> {
         let held = held.keys().filter(|cluster| !self.clusters.contains(*cluster));
         held.cloned().collect()
     }
 
-    /// The clusters whose entries are `unknown`. Where the name in such an entry cannot be read, it may
-    /// be the entry of any cluster of a caller that has no other, and in a folder of a tenant of any
-    /// that such a folder may name.
+    /// The clusters whose entries are `unknown`. If the name in an entry cannot be read, it may be
+    /// any cluster of a caller that has no other entry, within what an entry in a tenant's folder
+    /// may name. Clusters that were known without an entry are not affected.
     pub(crate) fn unknown_clusters(&self, unknown: &UnknownEntries, config: &Config) -> BTreeSet<String> {
         let now = followed(config);
         let had_none = |name: &String| self.clusters.contains(name) && !self.followed.contains(name);
@@ -226,16 +226,17 @@ impl StandIns {
     }
 }
 
-/// `options` for judging the files of all clusters but those that are `missing`: what holds for all is
-/// not at fault for what it lacks in a cluster whose requests are not decided.
+/// `options` for validating files while the files of the `missing` clusters are unknown. Files for
+/// all clusters are not faulty because of something that these lack, since their requests are not
+/// decided.
 pub(crate) fn options_without(options: &Options, missing: &BTreeSet<String>) -> Options {
     let mut options = options.clone();
     options.clusters.retain(|cluster| !missing.contains(cluster));
     options
 }
 
-/// The faults of entries, each under the name of its cluster, or under its path where the name is
-/// that of another's entry or is not known: nobody is to blame for what is named after his cluster.
+/// The faults of entries, by the name of the cluster, or by the path of the entry if its name is
+/// unknown or belongs to another entry: the name alone does not prove whose fault it is.
 pub(crate) fn by_cluster(config: &Config, held_back: BTreeMap<PathBuf, Faults>) -> HeldBack {
     let folder = config.cluster_folder.as_ref().map(|folder| folder.path.as_path());
     let name = |path: &Path| {
@@ -254,7 +255,7 @@ fn followed(config: &Config) -> BTreeSet<String> {
     config.clusters.iter().map(|entry| entry.name.clone()).collect()
 }
 
-/// The clusters that `config` names, but those of which something is not known.
+/// The clusters that `config` names, without `unknown` ones.
 fn known(config: &Config, unknown: &BTreeSet<String>) -> BTreeSet<String> {
     let callers = config.callers.iter().map(|caller| &caller.cluster);
     let manifests = config.manifests.iter().filter_map(|path| path.cluster.as_ref());
@@ -296,7 +297,7 @@ mod tests {
         ["east", "west"].map(str::to_owned).into()
     }
 
-    /// What becomes of `now` where these stand in, and what is held back.
+    /// The usable files of `now` with these `earlier` ones, and what is held back.
     fn find_with(earlier: &StandIns, now: &[(Option<&str>, &str)]) -> (UsableFiles, HeldBack) {
         let options = Options {
             clusters: clusters(),
@@ -314,8 +315,8 @@ mod tests {
         (usable, held)
     }
 
-    /// The names of the policies in force after `now` came in place of `before`, and whose files
-    /// are held back; `None` where nothing takes effect.
+    /// The names of the policies in force after `now` replaced `before`, and the clusters whose
+    /// files are held back; `None` if nothing takes effect.
     fn usable(
         before: &[(Option<&str>, &str)],
         now: &[(Option<&str>, &str)],
@@ -372,7 +373,7 @@ mod tests {
             (Some("west"), NAMESPACE),
         ];
         let (usable, held) = find_with(&StandIns::default(), &now);
-        // That east has no Namespaces is no fault of everybody's.
+        // That east has no Namespaces is not a fault of the files for all clusters.
         assert!(usable.objects.is_some(), "{}", usable.faults);
         assert_eq!(usable.missing, ["east".to_owned()].into());
         assert!(held.contains_key("east"));
@@ -412,7 +413,7 @@ mod tests {
             (Some("east"), b.as_str()),
             (Some("west"), &format!("{NAMESPACE}{b}")),
         ];
-        // Only the cluster whose Namespaces went is.
+        // Only the cluster that lost its Namespaces is held back.
         assert_eq!(usable(&before, &now), expect(&["all/a", "west/b"], &["east"]));
     }
 }

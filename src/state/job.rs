@@ -1,5 +1,5 @@
-//! Reads the files on a separate thread, so that a file system that does not respond
-//! blocks only that thread.
+//! Reads the files on a separate thread, so that a file system that does not respond blocks only
+//! that thread.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,16 +20,16 @@ use crate::webhooks;
 use crate::webhooks::authorizers::Authorizers;
 use portcullis_policy::field::Faults;
 
-/// How often a set is loaded again because it changed under the last load.
+/// How often a set is loaded again because it changed while it was loaded.
 const ROUNDS: usize = 3;
 
-/// What it works with.
+/// A job that reads the files, and loads them if they changed.
 pub(crate) struct ReloadJob {
     pub(crate) state: Arc<ReloadState>,
-    /// The configuration.
+    /// The path of the configuration.
     pub(crate) path: PathBuf,
     pub(crate) watches: Watches,
-    /// What the files said at the last one, good or bad.
+    /// The files at the last job, whether it succeeded or not.
     pub(crate) last: Fingerprint,
     pub(crate) extent: ReloadExtent,
 }
@@ -37,47 +37,47 @@ pub(crate) struct ReloadJob {
 /// How much a job reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReloadExtent {
-    /// What the watches reported, if that is all there can be.
+    /// The files that the watches reported, if nothing else can have changed.
     Changed,
     /// Every file.
     Everything,
-    /// Every file, which are loaded although they say the same.
+    /// Every file. They are loaded even if their contents did not change.
     Forced,
 }
 
-/// What it came to.
+/// The result of a job.
 pub(crate) struct ReloadResult {
     pub(crate) watches: Watches,
-    /// What the files say now.
+    /// The files as they were read.
     pub(crate) seen: Fingerprint,
-    /// What they were loaded to, if they were.
+    /// The result of loading them, if they were loaded.
     pub(crate) loaded: Option<LoadedSnapshot>,
 }
 
-/// A set that was loaded, or why there is none.
+/// A set that was loaded, or the faults.
 pub(crate) struct LoadedSnapshot {
     pub(crate) at: SystemTime,
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) faults: Faults,
 }
 
-/// The folders that are watched.
+/// The watched folders.
 pub(crate) struct Watches {
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
     interest: Arc<Mutex<WatchFilter>>,
-    /// As they were when everything was read last.
+    /// The names when everything was last read.
     names: SetNames,
 }
 
 // === impl ReloadJob ===
 
 impl ReloadJob {
-    /// Runs it, and has `ended` called with what it came to; `None` if it broke off.
+    /// Runs the job, and calls `ended` with its result; `None` if it panicked.
     ///
     /// # Errors
     ///
-    /// The operating system refused a thread.
+    /// The operating system refuses a thread.
     pub(crate) fn spawn(self, ended: impl FnOnce(Option<ReloadResult>) + Send + 'static) -> io::Result<()> {
         let run = move || ended(catch_unwind(AssertUnwindSafe(|| self.run())).ok());
         thread::Builder::new()
@@ -104,16 +104,16 @@ impl ReloadJob {
         }
     }
 
-    /// Loads what has these names and says something else than before, and nothing else. `None`
-    /// where more must be read.
+    /// Loads only the changed files among `names`. `None` if more files must be read.
     ///
-    /// The watches report again what is written meanwhile.
+    /// The watches report again any file that is written meanwhile.
     fn read_changed(
         &self,
         names: &BTreeSet<PathBuf>,
         current: &Snapshot,
     ) -> Option<(Fingerprint, Option<LoadedSnapshot>)> {
-        // After a failure the whole is to be reported, and what is in force is not what was seen.
+        // After a failure all faults have to be reported, and the files in force are not those that
+        // were seen.
         if self.state.last_failure().is_some() || !current.is_as_written() {
             return None;
         }
@@ -128,13 +128,13 @@ impl ReloadJob {
         Some((seen, Some(LoadedSnapshot { at, snapshot, faults })))
     }
 
-    /// Loads everything, and once more where files changed while they were read or the new set
-    /// names other files.
+    /// Loads everything, and again if files changed while they were read, or the new set names
+    /// other files.
     fn read_everything(&mut self, current: &Snapshot) -> (Fingerprint, Option<LoadedSnapshot>) {
         let last = self.last.clone();
         let is_forced = self.extent == ReloadExtent::Forced;
         let times = if is_forced {
-            // Who asks for a reload may know of a file system whose times do not tell.
+            // A user who requests a reload may know that the file system does not maintain times.
             self.last = Fingerprint::none();
             FileTimes::Ignored
         } else {
@@ -158,21 +158,22 @@ impl ReloadJob {
         (seen, loaded)
     }
 
-    /// Reads what the files say now, and watches the folders they are in.
+    /// Reads the files, and watches their folders.
     pub(crate) fn fingerprint(&mut self, snapshot: &Snapshot, is_faulty: bool) -> Fingerprint {
-        // Again: what a faulty configuration names must be noticed, too, when it is mended.
+        // Examines the configuration again, to notice changes of the files that a faulty one names,
+        // too.
         let (examined, _) = config::examine(&self.path);
         let config = examined.config.as_ref().unwrap_or(&snapshot.config);
         let mut found = self.files(config, snapshot, is_faulty);
         self.watches.names = found.take_names();
-        // Before they are read: what is written meanwhile is noticed.
+        // Watches first, so that files that are written while they are read are noticed.
         self.watches.follow(config, &found);
         let seen = files::fingerprint(&found.files, &self.last, SystemTime::now());
         self.last = seen.clone();
         seen
     }
 
-    /// Every file that the set is or would be read from.
+    /// All files of the set that is loaded or would be.
     fn files(&self, config: &Config, snapshot: &Snapshot, is_faulty: bool) -> SetFiles {
         let mut others = snapshot.authenticator.files().clone();
         others.extend(webhooks::files(config));
@@ -191,7 +192,7 @@ impl ReloadJob {
 // === impl Watches ===
 
 impl Watches {
-    /// Watches nothing yet; `changed` is called with each change of what matters.
+    /// Watches nothing yet. `changed` is called with each change that matters.
     pub(crate) fn new(changed: impl Fn() + Send + 'static) -> Self {
         let interest = Arc::new(Mutex::new(WatchFilter::default()));
         let of_watcher = Arc::clone(&interest);
@@ -215,7 +216,7 @@ impl Watches {
         self.interest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was touched since this was asked for last.
+    /// Takes the changes since the last call.
     fn take_touched(&self) -> ChangedNames {
         self.interest().take_touched()
     }
@@ -229,7 +230,7 @@ impl Watches {
     fn watch(&mut self, folders: BTreeSet<PathBuf>) {
         let Some(watcher) = &mut self.watcher else { return };
         for gone in self.watched.difference(&folders) {
-            // A folder that is gone has lost its watch already.
+            // A folder that was deleted has lost its watch already.
             let _ = watcher.unwatch(gone);
         }
         let mut watched = BTreeSet::new();

@@ -1,9 +1,9 @@
-//! The last configuration and manifests that were in force, saved in a file
-//! (`reload.lastGood`), so that a gateway can restart while the files have faults.
+//! The last configuration and manifests that were in force, saved in a file (`reload.lastGood`), so
+//! that a gateway can restart while the files have faults.
 //!
-//! The first line has the format and a digest; the second contains the texts. Keys,
-//! certificates, kubeconfigs and tokens are not copied but read from their files. Since
-//! the texts may contain inline credentials, only the owner may read the file.
+//! The first line contains the format and a digest; the second contains the texts. Keys,
+//! certificates, kubeconfigs and tokens are not copied but read from their files. Since the texts
+//! may contain inline credentials, only the owner may read the file.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ use portcullis_policy::manifest::Source;
 const API_VERSION: &str = "portcullis.dev/v1alpha1";
 const KIND: &str = "LastGoodSet";
 
-/// A larger file is none that was written here.
+/// A larger file was not written by this program.
 const MAX_BYTES: usize = 1 << 30;
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,16 +32,16 @@ struct LastGoodHeader {
     sha256: String,
 }
 
-/// The texts that a set was read from.
+/// The texts of a set.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedTexts {
     configuration: String,
-    /// Those of the folder that `clusters` names.
+    /// The files of the folder that `clusters` names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     clusters: Vec<SavedClusterFile>,
     manifests: Vec<Manifest>,
-    /// The clusters of whose own files something is not among them.
+    /// The clusters whose own files are not completely contained.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     unknown: BTreeSet<String>,
 }
@@ -61,15 +61,15 @@ struct Manifest {
     text: String,
 }
 
-/// A set that is to be saved once it is in force.
+/// A set to be saved when it comes into force.
 #[derive(Debug)]
 pub(crate) struct PendingSave {
     path: PathBuf,
     content: Vec<u8>,
 }
 
-/// Saves one set after another on a thread of its own: a disk that does not answer
-/// holds up no reload. Of those that wait, only the newest is saved.
+/// Saves sets on its own thread, so that a disk that does not respond delays no reload. Of the sets
+/// that wait, only the newest is saved.
 #[derive(Debug, Default)]
 pub(crate) struct Saver(Arc<Mutex<WaitingSave>>);
 
@@ -79,10 +79,10 @@ struct WaitingSave {
     is_saving: bool,
 }
 
-/// A set as it was saved.
+/// A saved set.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LastGoodSet {
-    /// Names what was in force.
+    /// The revision of the snapshot.
     pub(crate) revision: String,
     /// The text of the configuration.
     pub(crate) configuration: String,
@@ -90,18 +90,18 @@ pub(crate) struct LastGoodSet {
     pub(crate) cluster_files: Vec<ClusterFile>,
     /// The manifests, in the order in which they were read.
     pub(crate) manifests: Vec<Source>,
-    /// The clusters of whose own files something was not known.
+    /// The clusters whose own files were not completely known.
     pub(crate) unknown: BTreeSet<String>,
 }
 
-/// Why there is no last good set to serve.
+/// Why the last good set cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LastGoodError {
-    /// The configuration names no `reload.lastGood`, or is not there.
+    /// The configuration names no `reload.lastGood`, or does not exist.
     #[error("the configuration names no `reload.lastGood`")]
     NotConfigured,
-    /// The configuration is no YAML at all.
+    /// The configuration is not valid YAML.
     #[error(
         "`{path}` is no YAML, so it does not say where the last good set is (`reload.lastGood`): mend it, or put \
          its last version back"
@@ -115,10 +115,10 @@ pub enum LastGoodError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file is not what was written.
+    /// The file was damaged or modified.
     #[error("`{path}` is not a complete saved set: {reason}")]
     Corrupt {
         /// The file.
@@ -126,12 +126,12 @@ pub enum LastGoodError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// What was saved cannot be used with the certificates and credentials that there are now.
+    /// The saved set cannot be used with the current certificates and credentials.
     #[error("the set saved in `{path}` cannot be used:\n{faults}")]
     Faulty {
         /// The file.
         path: PathBuf,
-        /// Everything that is wrong.
+        /// All faults.
         faults: portcullis_policy::field::Faults,
     },
 }
@@ -139,8 +139,8 @@ pub enum LastGoodError {
 // === impl PendingSave ===
 
 impl PendingSave {
-    /// The set of `config` and `sources`, in which something of the clusters that are `unknown` is
-    /// missing; `None` where the configuration wants none saved.
+    /// The set of `config` and `sources`, which lacks files of the `unknown` clusters; `None` if
+    /// saving is not configured.
     pub(crate) fn new(
         config: &Config,
         sources: impl Iterator<Item = Source>,
@@ -171,7 +171,7 @@ impl PendingSave {
         Some(Self { path, content })
     }
 
-    /// Writes the set; a failure is logged, for what is in force serves without it.
+    /// Writes the set. An error is only logged, because the snapshot in force does not need it.
     pub(crate) fn save(self) {
         if let Err(error) = files::replace(&self.path, |file| file.write_all(&self.content)) {
             tracing::warn!(
@@ -258,7 +258,7 @@ impl Manifest {
     }
 }
 
-/// The set saved at `path`.
+/// Reads the set saved at `path`.
 pub(crate) fn read(path: &Path) -> Result<LastGoodSet, LastGoodError> {
     let unreadable = |source| LastGoodError::Unreadable {
         path: path.to_owned(),

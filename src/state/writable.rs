@@ -1,6 +1,6 @@
-//! Checks of the files that a configuration has the gateway write: that they can be written, that they
-//! are not files which it reads or writes for another purpose, and that the folders of the listeners'
-//! private keys are safe. Nothing is made or changed.
+//! Checks the files that the gateway writes: that they can be written, and that they are not files
+//! which it reads or writes for another purpose. Also checks that the folders of the listeners'
+//! private keys are safe. Nothing is created or changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
@@ -14,12 +14,12 @@ use crate::config::files::{self, KeyFolderOwner, unsafe_for_keys};
 use crate::config::{Config, HeldBack, LogPath, ManifestPath};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
-/// What is wrong with a path, and the words for it.
+/// The kind of a fault, and its message.
 type Unwritable = (FaultKind, String);
 
-/// A decision log that cannot be opened and a folder that cannot be written to are errors, since
-/// `serve` would not start. Without the last good set or a cluster's cache file it does start, so
-/// those are warnings.
+/// The faults of files and folders that cannot be written. For a decision log or a folder these are
+/// errors, since `serve` would not start. Without the last good set or a cluster's cache file it
+/// does start, so those are warnings.
 pub(crate) fn unwritable_faults(config: &Config) -> Faults {
     let mut faults = Faults::default();
     let (place, root) = (Place::of_file(&config.file), FieldPath::root());
@@ -72,12 +72,12 @@ pub(crate) fn unwritable_faults(config: &Config) -> Faults {
     faults
 }
 
-/// A log is opened, and made where it is missing; its folder is not made.
+/// A log file is created if it is missing, but its folder is not.
 fn unusable_log(path: &Path) -> Option<Unwritable> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => Some(is_folder(path)),
         Ok(_) => Some(refused(path, &files::append(path, 0).err()?)),
-        // It would be made where the link leads.
+        // The file would be created at the link's target.
         Err(_) if path.is_symlink() => None,
         Err(error) if error.kind() != io::ErrorKind::NotFound => Some(refused(path, &error)),
         Err(_) => {
@@ -94,8 +94,8 @@ fn unusable_log(path: &Path) -> Option<Unwritable> {
     }
 }
 
-/// A folder is made, for its owner alone, where it is missing. One that is there must be so
-/// already, and lead nowhere that manifests are read from.
+/// A folder is created, accessible to its owner only, if it is missing. If it exists it must have
+/// this mode, and must not be inside a folder of manifests.
 fn unusable_folder(folder: &Path, manifests: &[ManifestPath], what: &str) -> Option<Unwritable> {
     let nearest = folder.ancestors().find(|folder| folder.exists());
     let real = nearest.and_then(|folder| folder.canonicalize().ok());
@@ -139,8 +139,8 @@ fn unusable_folder(folder: &Path, manifests: &[ManifestPath], what: &str) -> Opt
     }
 }
 
-/// A file that is replaced as a whole ([`files::replace`]): one beside it takes its place, and
-/// folders that are missing are made.
+/// Checks a file that is replaced as a whole ([`files::replace`]), by renaming a temporary file
+/// next to it. Missing folders are created.
 fn irreplaceable(path: &Path) -> Option<Unwritable> {
     if path.is_dir() {
         return Some(is_folder(path));
@@ -164,7 +164,7 @@ fn is_folder(path: &Path) -> Unwritable {
     (FaultKind::Invalid, message)
 }
 
-/// Of a name alone, the working folder.
+/// The folder of a file; for a mere name, the working directory.
 fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -172,7 +172,7 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Some files that the gateway writes.
+/// Files that the gateway writes.
 struct WritableFiles {
     /// The field that names them.
     place: Place,
@@ -181,9 +181,9 @@ struct WritableFiles {
     tenant: Option<String>,
 }
 
-/// Reports each file of `config` to be written that is among those that are `read`, or is another
-/// one to be written, under whatever name. What a cluster's own files name goes to `held`, and
-/// nothing is saved of that cluster.
+/// Reports each file in `config` that would be written although it is among the files that are
+/// `read`, or is also written for another purpose, even under another name. The faults of a
+/// cluster's own files are added to `held`, and nothing is saved for that cluster.
 pub(crate) fn prevent_overwriting(
     config: &mut Config,
     read: &BTreeSet<PathBuf>,
@@ -226,7 +226,7 @@ fn overwritten_faults(config: &Config, read: &BTreeSet<PathBuf>) -> (Faults, Hel
     (faults, held)
 }
 
-/// Those of the gateway's administrator first: the later of two is at fault.
+/// The files of the gateway's administrator come first, because the later of two is reported.
 fn written(config: &Config) -> Vec<WritableFiles> {
     let root = |fields: [&str; 2]| {
         let path = fields
@@ -274,7 +274,8 @@ fn written(config: &Config) -> Vec<WritableFiles> {
     written
 }
 
-/// The name by which a file is written: links of its folder are followed, it is replaced itself.
+/// The path to which a file is written: links in its folder are followed, but a link in its place
+/// is replaced.
 fn real(path: &Path) -> PathBuf {
     let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok());
     match (folder, path.file_name()) {
@@ -283,8 +284,8 @@ fn real(path: &Path) -> PathBuf {
     }
 }
 
-/// A key in a folder to which others may write, or behind a link, is refused: who replaces it, and
-/// its certificate, is the gateway.
+/// Reports private keys in a folder to which others may write, or behind a link: a user who can
+/// replace the key and its certificate can impersonate the gateway.
 pub(crate) fn key_folder_faults(config: &Config) -> Faults {
     let root = FieldPath::root();
     let console = config.console.as_ref().and_then(|console| console.tls.as_ref());
@@ -311,7 +312,7 @@ mod tests {
     use super::*;
     use crate::config;
 
-    /// What is said of a configuration with the entry of this tenant.
+    /// The faults of a configuration with this entry of a tenant.
     fn told(folder: &Path, entry: &str) -> (Faults, HeldBack) {
         fs::write(folder.join("clusters.d/east.yaml"), entry).unwrap();
         let text = "apiVersion: config.portcullis.dev/v1alpha1\nkind: GatewayConfiguration\n\
@@ -349,7 +350,7 @@ mod tests {
             let entry = format!("name: east\nkubeconfig: k\ncacheFile: {cache_file}\n");
             let (faults, held) = told(folder.path(), &entry);
             assert_eq!(faults.to_string(), "", "{cache_file}");
-            // Of two that share a folder, the later one is reported.
+            // Of two entries that share a folder, the later one is reported.
             assert_eq!(!held.is_empty(), expected, "{cache_file}: {held:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! The files of manifests as they were read, so that one that did not change is not read,
-//! and one that says the same not parsed again.
+//! The files of manifests as they were read. A file that was not modified is not read again, and
+//! one with the same content is not parsed again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::resume_unwind;
@@ -20,7 +20,7 @@ use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::field::Faults;
 use portcullis_policy::manifest::{MemoryBudget, Source, SourceObjects};
 
-/// Every file of manifests of a set, in order.
+/// All files of manifests of a set, in order.
 #[derive(Clone, Default)]
 pub(crate) struct ManifestFiles(Vec<Arc<ManifestFile>>);
 
@@ -30,18 +30,18 @@ pub(crate) struct ManifestFile {
     path: PathBuf,
     scope: FileScope,
     cluster: Option<String>,
-    /// By which it is known again; `None`: it must be read.
+    /// Tells whether the file was modified; `None` if it must be read again.
     stamp: Option<FileStamp>,
     digest: [u8; 32],
     length: usize,
-    /// Kept only where the set is saved.
+    /// Only kept if the set is saved.
     text: Option<Arc<str>>,
     objects: Arc<SourceObjects>,
 }
 
-/// A file as it was found.
+/// A file that was found.
 enum FoundFile<'e> {
-    /// It was not written since.
+    /// The file was not modified.
     Same(&'e Arc<ManifestFile>),
     Read {
         path: PathBuf,
@@ -52,24 +52,24 @@ enum FoundFile<'e> {
     },
 }
 
-/// The most threads that parse files.
+/// The maximum of threads that parse files.
 const MAX_THREADS: usize = 8;
 
 /// The files of an earlier set.
 struct EarlierFiles<'e> {
     known: HashMap<(&'e Path, Option<&'e str>), &'e Arc<ManifestFile>>,
     times: FileTimes,
-    /// What expressions are compiled for.
+    /// The version for which expressions are compiled.
     version: Version,
-    /// When they are read.
+    /// The time of reading.
     now: SystemTime,
 }
 
 // === impl ManifestFiles ===
 
 impl ManifestFiles {
-    /// Reads the manifests of `config`, unless they are as in `earlier`; and which could
-    /// not be read.
+    /// Reads the manifests of `config`, except files that are unchanged since `earlier`. Also
+    /// returns the faults of those that cannot be read.
     pub(crate) fn read(
         config: &Config,
         earlier: Option<&Self>,
@@ -116,8 +116,8 @@ impl ManifestFiles {
         (Self(finished.into_iter().map(|(_, file)| file).collect()), faults)
     }
 
-    /// These files where those at `paths`, which are among them, were written since; nothing else
-    /// is read. `None` where one of them is not, or cannot be read.
+    /// These files after those at `paths`, which must be among them, were modified. Nothing else is
+    /// read. `None` if a file is not among them, or cannot be read.
     pub(crate) fn after(&self, paths: &BTreeSet<PathBuf>, config: &Config, now: SystemTime) -> Option<Self> {
         let (keeps_texts, version) = (config.reload.last_good.is_some(), config.admission.cel_version);
         let memory = ManifestMemory::of_process();
@@ -136,7 +136,7 @@ impl ManifestFiles {
                 of_bundle: None,
             };
             let read = looked.look_at(manifest, keeps_texts, MANIFEST_BYTES).ok()?;
-            // As if it were alone: whether all fit is found below.
+            // With a budget of its own: whether all files fit is checked below.
             let (everywhere, of_clusters) = (
                 memory.everywhere(),
                 memory.of_clusters(&config.manifests, memory.bytes),
@@ -155,7 +155,7 @@ impl ManifestFiles {
         (found >= paths.len() && fits).then_some(after)
     }
 
-    /// Whether their objects fit into `memory`.
+    /// Whether the objects of all files fit into `memory`.
     fn fit(&self, memory: ManifestMemory, paths: &[ManifestPath]) -> bool {
         let (everywhere, of_clusters): (Vec<_>, Vec<_>) =
             self.0.iter().partition(|file| file.cluster.is_none());
@@ -170,8 +170,8 @@ impl ManifestFiles {
         })
     }
 
-    /// The files of which the texts are `sources`, whatever there is on the disk, with
-    /// expressions compiled for `version`.
+    /// Files with the texts `sources`, regardless of those on disk. Expressions are compiled for
+    /// `version`.
     pub(crate) fn of_sources(sources: Vec<Source>, version: Version) -> Self {
         let file = |source: Source| {
             let place = (PathBuf::from(&source.file), FileScope::Anywhere);
@@ -182,7 +182,7 @@ impl ManifestFiles {
         Self(in_parallel(sources, |source| Arc::new(file(source))))
     }
 
-    /// These, where the files of `clusters` are those of `earlier`.
+    /// These files, but those of `clusters` from `earlier`.
     pub(crate) fn with_earlier(&self, clusters: &BTreeSet<String>, earlier: &Self) -> Self {
         let is_theirs = |file: &&Arc<ManifestFile>| {
             let cluster = file.cluster.as_ref();
@@ -193,8 +193,9 @@ impl ManifestFiles {
         Self(own.chain(earlier).cloned().collect())
     }
 
-    /// These, where an object that locks out beside those that `never_deny` protects is as `earlier` has
-    /// it, or is not there; and what is wrong with each. `None` where there is none.
+    /// Replaces each object that would lock out users whom `never_deny` does not protect by its
+    /// version in `earlier`, or removes it if there is none. Also returns the faults of these
+    /// objects. `None` if there are no such objects.
     pub(crate) fn holding_back_lock_outs(
         &self,
         earlier: Option<&Self>,
@@ -222,7 +223,7 @@ impl ManifestFiles {
         (!faults.is_empty()).then_some((files, faults))
     }
 
-    /// The clusters of which the files say something else than in `earlier`.
+    /// The clusters whose files have another content than in `earlier`.
     pub(crate) fn clusters_unlike(&self, earlier: &Self) -> BTreeSet<String> {
         let said = |files: &'_ Self| -> BTreeMap<String, Vec<[u8; 32]>> {
             let mut said: BTreeMap<String, Vec<[u8; 32]>> = BTreeMap::new();
@@ -243,7 +244,7 @@ impl ManifestFiles {
         unlike
     }
 
-    /// The faults of `found`, each as one of the clusters whose file it is in.
+    /// The faults in `found`, each for all clusters of the file that it is in.
     pub(crate) fn by_cluster(&self, found: Faults) -> FaultsByCluster {
         let mut clusters: HashMap<String, Vec<Option<&str>>> = HashMap::new();
         for file in &self.0 {
@@ -263,19 +264,19 @@ impl ManifestFiles {
         by_cluster
     }
 
-    /// What each says, in order.
+    /// The objects of each file, in order.
     pub(crate) fn objects(&self) -> Vec<Arc<SourceObjects>> {
         self.0.iter().map(|file| Arc::clone(&file.objects)).collect()
     }
 
-    /// Each file's cluster and the digest of its text, in order.
+    /// The cluster and the digest of each file, in order.
     pub(crate) fn digests(&self) -> impl Iterator<Item = (&str, &[u8; 32])> {
         self.0
             .iter()
             .map(|file| (file.cluster.as_deref().unwrap_or_default(), &file.digest))
     }
 
-    /// The texts, where they are kept.
+    /// The texts of the files, if they are kept.
     pub(crate) fn sources(&self) -> impl Iterator<Item = Source> {
         self.0.iter().filter_map(|file| {
             Some(Source {
@@ -290,7 +291,7 @@ impl ManifestFiles {
 // === impl EarlierFiles ===
 
 impl<'e> EarlierFiles<'e> {
-    /// Those that were compiled for the same version.
+    /// The files that were compiled for the same version.
     fn new(files: Option<&'e ManifestFiles>, version: Version, now: SystemTime) -> Self {
         Self::of(files.into_iter().flat_map(|files| &files.0), version, now)
     }
@@ -310,7 +311,8 @@ impl<'e> EarlierFiles<'e> {
         let FoundManifest {
             path, cluster, scope, ..
         } = found;
-        // Before it is read: what is written meanwhile gives it another.
+        // The stamp is taken before the file is read, so that a modification while it is read
+        // changes it.
         let is_file = found.of_bundle.is_none();
         let stamp = is_file.then(|| FileStamp::of(path, self.now)).flatten();
         let earlier = self.known.get(&(path, cluster)).copied();
@@ -355,8 +357,7 @@ impl FoundFile<'_> {
         }
     }
 
-    /// Parses it, where it does not say the same as before. What its objects take is taken from
-    /// `memory`.
+    /// Parses the file, unless its content is unchanged, and charges its objects to `memory`.
     fn finish(self, keeps_text: bool, version: Version, memory: &MemoryBudget) -> Arc<ManifestFile> {
         match self {
             Self::Same(file) => {
@@ -390,7 +391,8 @@ impl FoundFile<'_> {
     }
 }
 
-/// What `finish` makes of each of `all`, in order, on as many threads as there are processors.
+/// Calls `finish` for each of `all` on as many threads as there are processors. Returns the results
+/// in order.
 fn in_parallel<T: Send, R: Send>(all: Vec<T>, finish: impl Fn(T) -> R + Sync) -> Vec<R> {
     let threads = thread::available_parallelism()
         .map_or(1, usize::from)
@@ -399,14 +401,14 @@ fn in_parallel<T: Send, R: Send>(all: Vec<T>, finish: impl Fn(T) -> R + Sync) ->
     let work = || {
         let mut done = Vec::new();
         loop {
-            // Taken in turns: files differ in length.
+            // Files are taken one by one, since they differ in length.
             let taken = next.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some((place, one)) = taken else { return done };
             done.push((place, finish(one)));
         }
     };
     let mut done = thread::scope(|scope| {
-        // Without a thread to be had, the others do its work.
+        // If a thread is refused, the others do its work.
         let helpers: Vec<_> = (1..threads)
             .filter_map(|_| {
                 thread::Builder::new()
@@ -446,7 +448,7 @@ impl ManifestFile {
         }
     }
 
-    /// The file if it said `objects`.
+    /// The file with these `objects` instead of its own.
     fn saying(&self, objects: SourceObjects) -> Self {
         let text = objects.to_text();
         Self {
@@ -459,7 +461,7 @@ impl ManifestFile {
         }
     }
 
-    /// Its objects, whose bytes are taken from `memory`; a fault in their place where it has no room.
+    /// Its objects, which are charged to `memory`; a fault in place of them if there is no room.
     fn objects_within(&self, memory: &MemoryBudget) -> Arc<SourceObjects> {
         if memory.take(self.objects.bytes()) {
             return Arc::clone(&self.objects);

@@ -1,4 +1,5 @@
-//! Which files a set is read from, and by which names they are reached, links followed.
+//! The files from which a set is read, and the names through which they are reached, including
+//! links.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
@@ -10,33 +11,33 @@ use super::MAX_FILES;
 use crate::config::files::{FolderRule, FolderWalk, is_manifest, observed};
 use crate::config::{Config, FileScope};
 
-/// The files of a set, and where they are.
+/// The files of a set, and their folders.
 #[derive(Debug, Default)]
 pub(crate) struct SetFiles {
-    /// Every file that the set was or would be read from, ascending.
+    /// All files from which the set is or would be read, ascending.
     pub(crate) files: Vec<PathBuf>,
-    /// What each is, links followed, where that is known.
+    /// The path of each file without links, if it is known.
     pub(crate) real: Vec<PathBuf>,
-    /// The folders whose entries must be watched for the files to be noticed: theirs, those of
-    /// what they are links to, and those in which there may be more.
+    /// The folders to watch to notice changes of the files: the folders of the files and of link
+    /// targets, and those where files may be added.
     pub(crate) folders: BTreeSet<PathBuf>,
-    /// What could not be followed or read on the way.
+    /// Files and folders that could not be followed or read.
     unreadable: Vec<PathBuf>,
     names: SetNames,
 }
 
-/// What the names in the folders of a set mean to it.
+/// The meaning of the names in the folders of a set.
 #[derive(Debug, Default)]
 pub(crate) struct SetNames {
-    /// Whether they were all found: no folder that could not be read, no link that leads nowhere.
+    /// Whether all names were found: every folder could be read, and every link leads to a file.
     is_whole: bool,
-    /// Files of manifests and nothing else, that no link leads to.
+    /// Manifest files that are used for nothing else, and that no link leads to.
     manifests: HashSet<PathBuf>,
     trail: Trail,
 }
 
 impl SetFiles {
-    /// Those of `config`, which is at `config_file`, and `others`.
+    /// The files of `config`, which is at `config_file`, and `others`.
     pub(crate) fn new(config_file: &Path, config: &Config, others: &BTreeSet<PathBuf>) -> Self {
         let mut found = Self::default();
         found.names.is_whole = true;
@@ -62,8 +63,8 @@ impl SetFiles {
         found
     }
 
-    /// Adds what is at `path` and under it. A path that cannot be read is a fault of the load, and is
-    /// among the files so that its coming is noticed.
+    /// Adds the files at `path` and below. A path that cannot be read is a fault of the load, and
+    /// is added so that it is noticed when it appears.
     fn walk(&mut self, scope: FileScope, path: &Path) {
         let mut walk = FolderWalk::new(scope, FolderRule::Visible, path, MAX_FILES);
         self.names.is_whole &= walk.errors.is_empty();
@@ -73,7 +74,7 @@ impl SetFiles {
         self.folders.append(&mut walk.folders);
     }
 
-    /// What the names mean, to judge by when some of them change.
+    /// Takes the names, with which later changes can be classified.
     pub(crate) fn take_names(&mut self) -> SetNames {
         std::mem::take(&mut self.names)
     }
@@ -85,8 +86,8 @@ fn parents(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
 }
 
 impl SetNames {
-    /// Takes the names of `files`, which are `real` with links followed; `others` are no files of
-    /// manifests alone.
+    /// Adds the names of `files`, whose paths without links are `real`; `others` are not only
+    /// manifest files.
     fn learn(
         &mut self,
         files: &[PathBuf],
@@ -106,18 +107,19 @@ impl SetNames {
         self.trail = Trail::new(files, real, folders);
     }
 
-    /// The files that say something else than before, where nothing but `names` changed since the
-    /// set was read. `None` where that cannot be told without looking at the others: a name is a
-    /// link or a folder or was one, or the set may have more files or fewer.
+    /// The files whose content changed, if nothing but `names` changed since the set was read.
+    /// `None` if that requires examining other files: a name is or was a link or a folder, or the
+    /// set may have gained or lost files.
     ///
-    /// Looks at each of the names, and at nothing else.
+    /// Examines each of the names, and nothing else.
     pub(crate) fn rewritten(&self, names: &BTreeSet<PathBuf>) -> Option<BTreeSet<PathBuf>> {
         self.is_whole.then_some(())?;
         let mut rewritten = BTreeSet::new();
         for name in names {
             let found = observed(name, || fs::symlink_metadata(name));
             match found {
-                // A file that has another name may have been written by that, and the other by this.
+                // A file with a second name may have been modified under that name, and the other
+                // way round.
                 Ok(found) if self.manifests.contains(name) => {
                     (found.is_file() && found.nlink() == 1).then_some(())?;
                     rewritten.insert(name.clone());
@@ -131,29 +133,29 @@ impl SetNames {
         Some(rewritten)
     }
 
-    /// Whether a file of this name can be one of the set, or lead to one.
+    /// Whether a file of this name can be in the set, or lead to one.
     fn matters(&self, name: &Path) -> bool {
         let (Some(folder), Some(last)) = (name.parent(), name.file_name()) else {
             return true;
         };
-        // A folder may be watched by a name that is a link.
+        // A folder may be watched under a name that is a link.
         let real = observed(folder, || fs::canonicalize(folder)).map(|folder| folder.join(last));
         is_manifest(name) || self.trail.contains(name) || !real.is_ok_and(|real| !self.trail.contains(&real))
     }
 }
 
-/// How many links are followed for one path, as Linux does.
+/// The maximum of links that are followed for a path, like that of Linux.
 const MAX_LINKS: usize = 40;
 
-/// Every name on the way to some files: their folders, up to the root, the links that lead to them,
-/// and their own. What happens under other names changes nothing that is read of them.
+/// All names on the way to some files: the names of their folders up to the root, of links, and of
+/// the files. Changes of other names do not affect the content of these files.
 #[derive(Debug, Default)]
 pub(crate) struct Trail(HashSet<PathBuf>);
 
 // === impl Trail ===
 
 impl Trail {
-    /// Of `files`, which are `real` with links followed, and `folders`.
+    /// The trail of `files`, whose paths without links are `real`, and of `folders`.
     pub(crate) fn new(files: &[PathBuf], real: &[Option<PathBuf>], folders: &BTreeSet<PathBuf>) -> Self {
         let mut trail = Self::default();
         let mut followed = HashSet::new();
@@ -165,7 +167,7 @@ impl Trail {
             if real.as_ref() == Some(file) {
                 continue;
             }
-            // Files of one folder have the way to it in common.
+            // The files of a folder have the way to the folder in common.
             if let Some(folder) = file.parent().filter(|folder| followed.insert(*folder)) {
                 trail.follow(folder);
             }
@@ -188,14 +190,14 @@ impl Trail {
     /// Adds `path` and the folders above it.
     fn add(&mut self, path: &Path) {
         let mut ancestors = path.ancestors();
-        // Those above one that is there are there too.
+        // If a folder has been added, so have those above it.
         while ancestors
             .next()
             .is_some_and(|path| self.0.insert(path.to_owned()))
         {}
     }
 
-    /// Adds what `path` leads through, as the operating system resolves it.
+    /// Adds the names through which `path` leads, as the operating system resolves it.
     fn follow(&mut self, path: &Path) {
         let mut ahead = components(path);
         let (mut reached, mut links) = (PathBuf::from("/"), 0);
@@ -236,8 +238,8 @@ fn is_no_link(file: &Path) -> bool {
     found.is_ok_and(|found| !found.is_symlink())
 }
 
-/// What each of `files` leads to, where that is known. Of those that are no links, each folder
-/// is read once.
+/// The path of each file without links, if it is known. For files that are not links, each folder
+/// is resolved once.
 fn real_paths(files: &[PathBuf]) -> Vec<Option<PathBuf>> {
     let mut folders: HashMap<&Path, Option<PathBuf>> = HashMap::new();
     let mut found = Vec::with_capacity(files.len());

@@ -1,20 +1,20 @@
-//! Who may do something, and what a user may do: answered from the policy set, without a
-//! request that names everything.
+//! Who may do something, and what a user may do: determined from a policy set for requests that
+//! leave parts open.
 //!
 //! ```text
 //! OpenRequest ──▶ query: rules of bindings and Allow policies that may allow it
-//!                    │  each: the requests that it allows (examples stand for all of them)
+//!                    │  for each: the requests that it allows (represented by examples)
 //!                    ▼
-//!                 denies: which of these each Deny touches and no Limit holds, and whom that hits
+//!                 denies: which of these each Deny touches and no Limit includes, and for which users
 //! ```
 //!
-//! Nothing is decided by a second reading of the rules: whether a rule allows or denies is
-//! asked of the code that decides requests, about examples. An example stands for all
-//! requests that no rule tells from it, so that a few are enough: a name that a rule has, a
-//! name that none has, no name; and so for namespaces.
+//! The rules are not interpreted a second time: whether a rule allows or denies is determined by
+//! the code that decides requests, with example requests. An example represents all requests that
+//! no rule distinguishes from it, so that a few are enough: a name that a rule contains, a name
+//! that none contains, and no name; and so for namespaces.
 //!
-//! A Deny policy may touch a request that leaves something open; a Limit is one that touches
-//! whatever none of its rules holds.
+//! In this module, a Deny policy is also a Limit, which touches the requests that lie within none
+//! of its rules.
 
 pub(crate) mod query;
 mod requests;
@@ -32,25 +32,25 @@ use super::matching::{ClusterScoped, asks_for_collection};
 use super::{AuthorizationPolicy, Criterion, Effect, PolicySet, ResourceRule, RuleMatch, Subject};
 use crate::model::{Attributes, RawSelectors, ResourceAttributes, Selectors, Target, Time, User};
 
-/// A request without its user.
+/// A request without its user, which may leave other parts open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenRequest {
-    /// The verb, exactly: `*` is the verb `*`, which only a rule for all verbs allows.
+    /// The exact verb: `*` is the verb `*`, which only a rule for all verbs allows.
     pub verb: String,
-    /// What for.
+    /// The requested resource or path.
     pub target: OpenTarget,
 }
 
-/// What is asked for.
+/// The target of an [`OpenRequest`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpenTarget {
     /// Objects of the API.
     Resource(OpenResource),
-    /// A path that is of no API group, such as `/metrics`.
+    /// A non-resource path, such as `/metrics`.
     Path(String),
 }
 
-/// Objects of the API. Selectors are left open.
+/// Requested objects of the API. Selectors are left open.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenResource {
     /// The API group; empty for the core group.
@@ -61,51 +61,51 @@ pub struct OpenResource {
     pub subresource: String,
     /// The object's name; `None` leaves it open: any name, or none.
     pub name: Option<String>,
-    /// Where the object is.
+    /// The namespace of the object.
     pub within: Within,
 }
 
-/// In which namespace.
+/// The namespace of an [`OpenResource`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Within {
-    /// In none: for cluster-scoped resources and requests about all namespaces.
+    /// No namespace: for cluster-scoped resources, and for requests for all namespaces.
     NoNamespace,
-    /// In this one.
+    /// This namespace.
     Namespace(String),
-    /// Any, or none.
+    /// Any namespace, or none.
     AnyNamespace,
 }
 
-/// Whether a Deny or Limit applies to some users.
+/// Whether a Deny or Limit applies to certain users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DenyApplicability {
-    /// For none of them.
+    /// It applies to none of them.
     Never,
-    /// For some of them or, where it has conditions, for some of their requests.
+    /// It applies to some of them or, if it has conditions, to some of their requests.
     Possibly,
-    /// For all of them, whatever else they ask.
+    /// It applies to all of them, whatever the rest of their requests.
     Always,
 }
 
-/// The Denies and Limits in force, by place, and whether each applies.
+/// The Denies and Limits in force, by their index in the set, and whether each applies.
 pub(crate) type ApplicableDenies<'s> = BTreeMap<usize, (&'s IndexedPolicy, DenyApplicability)>;
 
-/// The rules of Denies that may touch a request, and of Limits that may hold it.
+/// The rules of Denies that may touch a request, and of Limits that may include it.
 pub(crate) struct TouchingDenies<'s> {
-    /// The policies in force, by place.
+    /// The policies in force, by their index in the set.
     policies: BTreeMap<usize, &'s IndexedPolicy>,
-    /// The Limits among them that are for requests of this sort.
+    /// The Limits among them for requests of this kind.
     limits: Vec<&'s IndexedPolicy>,
-    /// Their rules that name the verb, group and resource.
+    /// The rules of these policies that match the verb, group and resource.
     pub(crate) rules: Vec<(&'s IndexedPolicy, &'s ResourceRule)>,
 }
 
 // === impl OpenRequest ===
 
 impl OpenRequest {
-    /// The request as an API server would ask it: one for a resource that is known to have
-    /// no namespace is in none, and one for a namespace is in it, under its name, unless it
-    /// is for a list, which has a name by its field selector alone (`NewRequestInfo`).
+    /// The request in the form that an API server would send: a request for a cluster-scoped
+    /// resource has no namespace, and a request for a Namespace has this namespace, unless it is
+    /// for a collection, which has a name only through its field selector (`NewRequestInfo`).
     pub(crate) fn normalized(mut self, scoped: &ClusterScoped) -> Self {
         let is_collection = asks_for_collection(&self.verb) || self.verb == "create";
         let is_any_verb = self.verb == "*";
@@ -123,7 +123,7 @@ impl OpenRequest {
         self
     }
 
-    /// One of these requests, without a user.
+    /// An example of these requests, without a user.
     pub(crate) fn example<'r>(
         &'r self,
         namespace: &'r str,
@@ -154,7 +154,7 @@ impl OpenRequest {
         }
     }
 
-    /// Where it is; paths are in no namespace.
+    /// The namespace; for a path, none.
     pub(crate) const fn within(&self) -> &Within {
         match &self.target {
             OpenTarget::Resource(asked) => &asked.within,
@@ -162,7 +162,7 @@ impl OpenRequest {
         }
     }
 
-    /// Whether any name will do.
+    /// Whether the name is open.
     pub(crate) const fn is_name_open(&self) -> bool {
         matches!(
             &self.target,
@@ -170,7 +170,7 @@ impl OpenRequest {
         )
     }
 
-    /// The name asked for; empty for none, and where any will do.
+    /// The requested name; empty for none, or if it is open.
     pub(crate) fn name(&self) -> &str {
         match &self.target {
             OpenTarget::Resource(asked) => asked.name.as_deref().unwrap_or_default(),
@@ -178,7 +178,7 @@ impl OpenRequest {
         }
     }
 
-    /// What it leaves open.
+    /// The parts that are open.
     pub(crate) fn openness(&self) -> Openness {
         let name = self.is_name_open();
         let namespace = matches!(self.within(), Within::AnyNamespace);
@@ -189,7 +189,7 @@ impl OpenRequest {
         }
     }
 
-    /// Whether it is for namespaces, which are in themselves.
+    /// Whether it is for Namespaces, whose requests have the namespace that they name.
     pub(crate) fn is_for_namespaces(&self) -> bool {
         matches!(&self.target, OpenTarget::Resource(asked) if asked.is_namespaces())
     }
@@ -201,19 +201,20 @@ impl OpenResource {
     }
 }
 
-// The limits within which a policy allows or denies, in words.
+// Describes the limits of a policy in words.
 
-/// What a request leaves open.
+/// The open parts of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Openness {
     pub(crate) name: bool,
     pub(crate) namespace: bool,
-    /// The namespace that a `namespaceSelector` selects and the `excludeNamespaces` of an Allow leave out:
-    /// a request for a namespace may be in none, and it is that namespace which counts.
+    /// Whether the namespace is open to which a `namespaceSelector`, and the `excludeNamespaces` of
+    /// an Allow, refer. For a request for a Namespace without a namespace, this is the named
+    /// Namespace.
     pub(crate) counted_namespace: bool,
 }
 
-/// `names: a, b`, where there are any.
+/// `names: a, b`; `None` if there are no names.
 pub(crate) fn of_names(names: &[String]) -> Option<String> {
     let quoted: Vec<String> = names
         .iter()
@@ -228,7 +229,7 @@ pub(crate) fn of_names(names: &[String]) -> Option<String> {
     (!names.is_empty()).then(|| format!("names: {}", quoted.join(", ")))
 }
 
-/// What `rule` of a policy says of what is left open.
+/// The limits of a policy's `rule` on the open parts.
 pub(crate) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Vec<String> {
     let mut limits = Vec::new();
     if open.name {
@@ -263,8 +264,8 @@ pub(crate) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Ve
     limits
 }
 
-/// What a policy says for all its rules. Of the excluded subjects those that may be among
-/// `scope`.
+/// The limits that apply to all rules of a policy. Excluded subjects are left out if they cannot be
+/// among `scope`.
 pub(crate) fn of_policy(policy: &AuthorizationPolicy, scope: Option<&SubjectScope>) -> Vec<String> {
     let mut limits = Vec::new();
     let meets = |subject: &&Subject| scope.is_none_or(|scope| scope.may_meet(subject));
@@ -284,15 +285,15 @@ pub(crate) fn of_conditions(policy: &AuthorizationPolicy) -> Vec<String> {
     conditions.chain(of_object).chain(end).collect()
 }
 
-/// Separated by commas, where there are any.
+/// All values, separated by commas; `None` if there are none.
 fn list(all: impl Iterator<Item = impl Display>) -> Option<String> {
     let all: Vec<String> = all.map(|one| one.to_string()).collect();
     (!all.is_empty()).then(|| all.join(", "))
 }
 
 impl AuthorizationPolicy {
-    /// What it says besides subjects, verbs and resources, in the words of a manifest's
-    /// fields: names, namespaces, selectors, excluded subjects, conditions, and its end.
+    /// Its limits in the words of a manifest's fields, except for subjects, verbs and resources:
+    /// names, namespaces, selectors, excluded subjects, conditions, and its end.
     #[must_use]
     pub fn limits(&self) -> Vec<String> {
         let rules = self.resource_rules.iter();
@@ -304,7 +305,7 @@ impl AuthorizationPolicy {
         limits
     }
 
-    /// The same of one rule alone.
+    /// The limits of one rule.
     #[must_use]
     pub fn limits_of_rule(effect: Effect, rule: &ResourceRule) -> Vec<String> {
         let open = Openness {
@@ -315,7 +316,7 @@ impl AuthorizationPolicy {
         of_rule(effect, rule, open)
     }
 
-    /// The same of what holds for all its rules: excluded subjects, conditions, and its end.
+    /// The limits that apply to all rules: excluded subjects, conditions, and its end.
     #[must_use]
     pub fn limits_of_all_rules(&self) -> Vec<String> {
         of_policy(self, None)
@@ -356,7 +357,7 @@ impl<'s> TouchingDenies<'s> {
         }
     }
 
-    /// The places of those that touch a request, ascending, each once.
+    /// The indexes of the policies that touch a request, ascending and without duplicates.
     pub(crate) fn of(&self, set: &'s PolicySet, attributes: &Attributes<'_>) -> Vec<usize> {
         let is_resource = matches!(attributes.target, Target::Resource(_));
         let is_idle = is_resource && self.rules.is_empty() && self.limits.is_empty();
@@ -389,14 +390,14 @@ impl<'s> TouchingDenies<'s> {
         !self.limits.is_empty()
     }
 
-    /// The names that rules of Limits name.
+    /// The names in rules of Limits.
     pub(crate) fn names_within_limits(&self) -> impl Iterator<Item = &'s str> {
         let rules = self.rules.iter();
         let of_limits = rules.filter(|(indexed, _)| indexed.policy.effect == Effect::Limit);
         of_limits.flat_map(|(_, rule)| rule.names.iter().map(String::as_str))
     }
 
-    /// Whether some touch a request or not according to its namespace.
+    /// Whether the namespace of a request may determine which of them touch it.
     pub(crate) fn ask_for_namespaces(&self) -> bool {
         self.rules.iter().any(|(_, rule)| rule.asks_for_namespaces())
     }
@@ -405,7 +406,7 @@ impl<'s> TouchingDenies<'s> {
 // === impl PolicySet ===
 
 impl PolicySet {
-    /// The numbers by which a request is looked up.
+    /// The request in the form in which policies are queried.
     pub(crate) fn query<'s, 'r>(&'s self, attributes: &'r Attributes<'r>) -> PolicyQuery<'s, 'r> {
         PolicyQuery::new(
             attributes,
@@ -415,7 +416,7 @@ impl PolicySet {
         )
     }
 
-    /// Whether the Denies and Limits at `places` apply to the users of `scope`.
+    /// Whether the Denies and Limits at the indexes `places` apply to the users of `scope`.
     pub(crate) fn denies_for<'s>(
         &'s self,
         scope: &SubjectScope,
@@ -439,7 +440,7 @@ impl PolicySet {
             .collect()
     }
 
-    /// The Denies and Limits in force that apply to `user`, of whom all groups are known.
+    /// The Denies and Limits in force that apply to `user`, all of whose groups are known.
     pub(crate) fn denies_for_user(&self, user: &User<'_>, now: Time) -> ApplicableDenies<'_> {
         let mut denies = ApplicableDenies::new();
         if self.never_deny.matches_user(user) {
@@ -467,8 +468,7 @@ impl PolicySet {
     }
 }
 
-/// Whether a rule names the verb, group and resource of `query`; whether the rest of it fits is
-/// not asked.
+/// Whether a rule matches the verb, group and resource of `query`. The other fields may not match.
 pub(crate) fn may_apply(query: &PolicyQuery<'_, '_>, rule: &IndexedRule) -> bool {
     !matches!(
         query.compare(rule),

@@ -1,20 +1,20 @@
-//! Who can become whom: by which steps a subject gets at what another subject may do.
+//! Finds escalation paths: the steps by which a subject can gain the permissions of another one.
 //!
 //! ```text
-//! known_steps: kinds of step, each with the questions that it needs
+//! known_steps: the kinds of step, with the questions that each needs
 //!   │
 //!   ▼
-//! reach: what each subject is allowed of these questions, Deny policies included
+//! reach: which of these each subject is allowed, taking Deny policies into account
 //!   │
 //!   ▼
 //! graph: actor ──step──▶ targets ──▶ actors, to a fixpoint
 //!   │
 //!   ▼
-//! paths: the shortest, and what each step of them needs
+//! paths: the shortest paths, and what each of their steps needs
 //! ```
 //!
-//! A step is taken where the engine allows what it needs. One that only a Deny policy prevents is
-//! kept apart, with the policy's name.
+//! A step is possible if the policy set allows what it needs. A step that only a Deny policy
+//! prevents is kept separately, with the name of the policy.
 
 mod actors;
 mod graph;
@@ -35,88 +35,88 @@ pub use actors::StepKind;
 pub(crate) use known_steps::RUNS;
 pub use known_steps::STEP_KINDS;
 
-/// Who can become whom?
+/// A query for escalation paths.
 #[derive(Debug, Clone)]
 pub struct EscalationQuery {
-    /// Whom paths begin with; `None`: any subject.
+    /// The subject with which paths begin; `None` for any.
     pub from: Option<Subject>,
-    /// What they lead to.
+    /// The target of the paths.
     pub to: EscalationTarget,
-    /// Service accounts that there are, besides those that bindings and policies name.
+    /// Service accounts that exist, in addition to those in bindings and policies.
     pub accounts: Vec<ServiceAccount>,
 }
 
-/// What paths lead to.
+/// The target of escalation paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EscalationTarget {
-    /// Who may `*` on `*/*` everywhere.
+    /// Subjects that may do everything (`*` on `*/*`) in the whole cluster.
     ClusterAdmin,
-    /// Each subject that can be reached.
+    /// Every subject that can be reached.
     Everybody,
     /// This subject.
     Subject(Subject),
-    /// The nearest subject that may do this, or some of it.
+    /// The nearest subject that may make this request, or some of the requests that it leaves open.
     Request(OpenRequest),
 }
 
-/// Who can become whom.
+/// The result of an [`EscalationQuery`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Escalations {
-    /// The shortest path for each pair, by name.
+    /// The shortest path for each pair of subjects, by name.
     pub paths: Vec<EscalationPath>,
-    /// For each pair without a path, the shortest that there would be without Deny policies.
+    /// For each pair without a path, the shortest that would exist without Deny policies.
     pub refuted: Vec<EscalationPath>,
 }
 
-/// How somebody becomes somebody else.
+/// How a subject gains the permissions of another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EscalationPath {
-    /// Who begins.
+    /// The subject that begins.
     pub from: Identity,
-    /// What was asked for, or who is allowed it.
+    /// The target, or a subject that is allowed what was queried.
     pub to: Identity,
-    /// At least one.
+    /// The steps, at least one.
     pub steps: Vec<EscalationStep>,
 }
 
 /// One step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EscalationStep {
-    /// What is done; it begins with a name of the kind, such as `create pods`.
+    /// The action, which begins with a name of the kind of step, such as `create pods`.
     pub by: String,
-    /// What allows it; empty where the actor may everything.
+    /// The objects that allow it; empty if the actor may do everything.
     pub via: Vec<ObjectName>,
-    /// Who the actor is then.
+    /// The identity that the actor gains.
     pub becomes: Identity,
-    /// What else must be so.
+    /// Conditions that must also hold.
     pub limits: Vec<String>,
     /// The policies that prevent it.
     pub refuted_by: Vec<ObjectName>,
-    /// The workload that is written to have a Pod made.
+    /// The workload that is written so that a controller creates a Pod.
     pub workload: Option<NeededWorkload>,
 }
 
-/// A workload that a step needs, of which it takes admission to say whether it may be stored.
+/// A workload that a step needs. Admission determines whether it can be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeededWorkload {
     /// Its resource, such as `deployments`.
     pub resource: &'static str,
-    /// What admission policies say of the plainest one, where they were asked.
+    /// The result of admission policies for the simplest such workload, if they were evaluated.
     pub admission: Option<WorkloadAdmission>,
 }
 
-/// What admission policies say of a workload and its Pod.
+/// The result of admission policies for a workload and its Pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadAdmission {
-    /// `None` where it is not known.
+    /// `None` if it is unknown.
     pub is_admitted: Option<bool>,
-    /// The policy that refuses it.
+    /// The policy that rejects it.
     pub refused_by: Option<ObjectName>,
-    /// Why it is refused, or not known.
+    /// Why it is rejected, or unknown.
     pub message: String,
 }
 
-/// An object by which something is allowed or prevented.
+/// An object that allows or prevents a step.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectName {
     /// Its kind.
@@ -132,24 +132,25 @@ pub struct ObjectName {
 pub struct Identity {
     /// `User`, `Group`, `ServiceAccount`, `ClusterRole` or `Role`.
     pub kind: &'static str,
-    /// That of a service account, or the one in which a role is had: `*` for several.
+    /// The namespace of a service account, or in which a role is held: `*` for several.
     pub namespace: String,
-    /// Its name. A `*` at the end stands for any text, where a policy names a subject so.
+    /// The name. A `*` at the end makes it a prefix, if it is from a policy.
     pub name: String,
 }
 
-/// Who and what is known.
+/// The known namespaces, subjects and requests.
 pub(crate) struct Universe {
-    /// In order.
+    /// Sorted.
     pub(crate) namespaces: Vec<String>,
     pub(crate) subjects: BTreeSet<SubjectScope>,
     pub(crate) requests: Vec<(OpenRequest, AskedName)>,
 }
 
-/// The namespaces that an API server makes itself.
+/// The namespaces that an API server creates itself.
 pub(crate) const OWN_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// The question of who may everything; a rule for all resources is for their subresources, too.
+/// The question whether a subject may do everything. A rule for all resources includes their
+/// subresources.
 const EVERYTHING: Question = Question {
     verb: "*",
     group: "*",
@@ -185,7 +186,8 @@ impl Universe {
     }
 }
 
-/// The questions of all kinds of step, each once, after that of who may everything.
+/// The questions of all kinds of step without duplicates, after the one whether a subject may do
+/// everything.
 pub(crate) fn all_questions() -> Vec<Question> {
     let mut all = vec![EVERYTHING];
     let needed = STEP_KINDS
@@ -226,7 +228,7 @@ fn subjects(set: &PolicySet, query: &EscalationQuery) -> BTreeSet<SubjectScope> 
         .collect()
 }
 
-/// All that something names, in order.
+/// All namespaces that any object names, sorted.
 fn namespaces(set: &PolicySet, subjects: &BTreeSet<SubjectScope>) -> Vec<String> {
     let of_bindings = set.bindings().map(|binding| binding.namespace.clone());
     let accounts = subjects.iter().map(|scope| scope.subject().0);
@@ -255,7 +257,7 @@ fn namespaces(set: &PolicySet, subjects: &BTreeSet<SubjectScope>) -> Vec<String>
 pub(crate) const NODES: &str = "system:nodes";
 pub(crate) const BOOTSTRAPPERS: &str = "system:bootstrappers";
 
-/// Names of policies, as objects.
+/// The policies with these names, as objects.
 pub(crate) fn policies(names: Vec<Arc<str>>) -> impl Iterator<Item = ObjectName> {
     names.into_iter().map(|name| ObjectName {
         kind: CauseKind::AuthorizationPolicy.as_str(),

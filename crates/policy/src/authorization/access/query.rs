@@ -1,6 +1,6 @@
-//! The rules of bindings and Allow policies that may allow a request, which requests each of them
-//! allows, and which Deny policies touch these. Rules and policies are asked about examples: names
-//! and namespaces that stand for all others that every rule treats alike.
+//! Finds the rules of bindings and Allow policies that may allow a request, the requests that each
+//! of them allows, and the Deny policies that touch these. Uses example requests, with names and
+//! namespaces that represent all others that no rule distinguishes from them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::authorization::rbac::compare_rule;
 use crate::authorization::{AccessGrant, Binding, Criterion, PolicySet, ResourceRule, Role, RuleMatch};
 use crate::model::{Attributes, CauseKind, NAMESPACE_NAME_LABEL, Requirement, Selectors, Time, User};
 
-/// A request that leaves something open, and what may deny it.
+/// An open request, and the policies that may deny it.
 pub(crate) struct AccessQuery<'s> {
     set: &'s PolicySet,
     request: &'s OpenRequest,
@@ -21,70 +21,71 @@ pub(crate) struct AccessQuery<'s> {
     known: HashMap<GrantedRequests<'s>, Option<Rc<DenyEffects>>>,
 }
 
-/// The requests that a rule allows, in what the question leaves open.
+/// The requests that a rule allows, in the open parts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct GrantedRequests<'s> {
     pub(crate) names: NameSet<'s>,
     pub(crate) namespaces: NameSet<'s>,
-    /// The rule of an Allow policy; none for RBAC's.
+    /// The rule, if it belongs to an Allow policy; `None` for RBAC.
     pub(crate) policy: Option<PolicyRulePlace>,
 }
 
-/// A rule of an Allow policy: the place of the policy, and the rule's number.
+/// A rule of an Allow policy: the index of the policy, and that of the rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct PolicyRulePlace {
     pub(crate) policy: usize,
     pub(crate) number: usize,
 }
 
-/// What Deny policies do to the requests that a rule allows.
+/// The effects of Deny policies on the requests that a rule allows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct DenyEffects {
-    /// For some requests, the places of all that touch it; an empty list ends it.
+    /// For each example, the indexes of the policies that touch it. If one is empty, it is the
+    /// last.
     escapes: Vec<Vec<usize>>,
-    /// The places of all that touch some request.
+    /// The indexes of the policies that touch any of the requests.
     touching: BTreeSet<usize>,
 }
 
-/// The names, or the namespaces, that a grant is for.
+/// The names or namespaces that a grant is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum NameSet<'s> {
     /// Any.
     Any,
-    /// One of these alone.
+    /// Any of these.
     OneOf(&'s [String]),
-    /// This alone.
+    /// This one.
     Only(&'s str),
 }
 
-/// Text that no object of an API server has in its name, and no manifest in its rules.
+/// A string that no object of an API server has in its name, and no manifest in its rules.
 pub(crate) const OTHER: &str = "\u{10ffff}";
 
-/// More examples than this are not tried for one rule: it is taken to allow something, and
+/// The maximum of examples for one rule. Beyond it, the rule is assumed to allow something, and
 /// every Deny to touch some of it.
 const MAX_EXAMPLES: usize = 50_000;
 
 /// A rule that may allow a request.
 pub(crate) struct GrantingRule<'s> {
     pub(crate) source: GrantSource<'s>,
-    /// Its number among those of the role or policy.
+    /// Its index in the role or policy.
     pub(crate) number: usize,
     pub(crate) granted: GrantedRequests<'s>,
 }
 
-/// What grants.
+/// The binding or policy to which a rule belongs.
 #[derive(Clone, Copy)]
 pub(crate) enum GrantSource<'s> {
     /// A binding, and the names to which the rule of its role is limited.
     Binding(&'s Binding, &'s [String]),
-    /// A policy, and its rule for resources.
+    /// A policy, and its rule if that is a resource rule.
     Policy(&'s IndexedPolicy, Option<&'s ResourceRule>),
 }
 
 // === impl AccessQuery ===
 
 impl<'s> AccessQuery<'s> {
-    /// About `request`, which may be denied by `policies`.
+    /// A query for `request`, which `policies` may deny.
     pub(crate) fn new(
         set: &'s PolicySet,
         request: &'s OpenRequest,
@@ -98,8 +99,8 @@ impl<'s> AccessQuery<'s> {
         }
     }
 
-    /// What becomes of the requests of `granted`; `None` where there are none. `rule` is
-    /// that of an Allow policy.
+    /// The effects on the `granted` requests; `None` if there are no such requests. `rule` is the
+    /// resource rule of an Allow policy.
     pub(crate) fn effects(
         &mut self,
         granted: GrantedRequests<'s>,
@@ -107,7 +108,7 @@ impl<'s> AccessQuery<'s> {
     ) -> Option<Rc<DenyEffects>> {
         let mut key = granted;
         if rule.is_none() && !self.denies.ask_for_namespaces() && !self.request.is_for_namespaces() {
-            // Nothing tells one namespace from another.
+            // No rule distinguishes between namespaces.
             key.namespaces = NameSet::Any;
         }
         if let Some(known) = self.known.get(&key) {
@@ -118,12 +119,12 @@ impl<'s> AccessQuery<'s> {
         effects
     }
 
-    /// Whether some Deny tells one namespace from another.
+    /// Whether any Deny distinguishes between namespaces.
     pub(crate) fn asks_for_namespaces(&self) -> bool {
         self.denies.ask_for_namespaces()
     }
 
-    /// The names that Deny policies tell from others.
+    /// The names that occur in Deny policies.
     pub(crate) fn named_by_denies(&self) -> BTreeSet<&'s str> {
         let rules = self.denies.rules.iter();
         rules
@@ -135,7 +136,7 @@ impl<'s> AccessQuery<'s> {
         let mut effects = DenyEffects::default();
         let all: Vec<&ResourceRule> = self.denies.rules.iter().map(|(_, rule)| *rule).collect();
         let own = rule.map(|rule| &rule.selectors);
-        // The narrower a request, the more allows it and the less denies it.
+        // The narrower the selectors of a request, the more rules allow it, and the fewer deny it.
         let narrow = joined(own.into_iter().chain(all.iter().map(|rule| &rule.selectors)));
         let mut tried = 0;
         for (namespace, name) in self.pairs(granted, rule, &all, false) {
@@ -163,12 +164,12 @@ impl<'s> AccessQuery<'s> {
         Some(effects)
     }
 
-    /// Adds all that touch some request of `granted`: the wider it is, the more.
+    /// Adds all policies that touch some `granted` request: the wider its selectors, the more do.
     fn touch(&self, granted: GrantedRequests<'s>, rule: Option<&'s ResourceRule>, effects: &mut DenyEffects) {
         let wide = rule.map(|rule| rule.selectors.clone()).unwrap_or_default();
         let denies = &self.denies.rules;
         if self.denies.have_limits() {
-            // One of which no rule names the verb and resource touches whatever is tried.
+            // A Limit without a rule for the verb and resource touches every example.
             for (namespace, name) in self.pairs(granted, rule, &[], true) {
                 let example = self.request.example(&namespace, &name, wide.clone());
                 if self.is_allowed(granted, &example) {
@@ -180,7 +181,7 @@ impl<'s> AccessQuery<'s> {
             effects.touching.extend(self.denies.of(self.set, &example));
             return;
         }
-        // Those that name no objects are tried all at once.
+        // Rules without names can be tried together.
         let all = denies.iter().map(|(indexed, rule)| (indexed.place, *rule));
         let (named, others): (Vec<_>, Vec<_>) = all.partition(|(_, rule)| !rule.names.is_empty());
         let (places, rules): (Vec<usize>, Vec<&ResourceRule>) = others.into_iter().unzip();
@@ -190,8 +191,8 @@ impl<'s> AccessQuery<'s> {
         }
     }
 
-    /// Adds what touches one of the requests that tell `rules` apart, until all that are at
-    /// `places` are known to.
+    /// Adds the policies that touch an example that distinguishes between `rules`, until all
+    /// policies at `places` have been found.
     fn touch_with(
         &self,
         (granted, rule): (GrantedRequests<'s>, Option<&'s ResourceRule>),
@@ -214,8 +215,8 @@ impl<'s> AccessQuery<'s> {
         }
     }
 
-    /// Namespaces and names to try: those that tell `granted` and `denies` apart. Where
-    /// something is to escape all of `denies`, no name is better than one that no rule has.
+    /// The namespaces and names of examples that distinguish between `granted` and `denies`. To
+    /// escape all of `denies`, a name that no rule contains is the best choice.
     fn pairs(
         &self,
         granted: GrantedRequests<'s>,
@@ -240,7 +241,7 @@ impl<'s> AccessQuery<'s> {
         if self.is_of_themselves() {
             return of_themselves(namespaces, &names, granted.names);
         }
-        // Where no rule has names, one stands for all.
+        // If no rule has names, one name represents all.
         let are_named =
             !to_touch || self.request.is_for_namespaces() || denies.iter().any(|rule| !rule.names.is_empty());
         let names = names.get(..1).filter(|_| !are_named).unwrap_or(&names);
@@ -257,8 +258,8 @@ impl<'s> AccessQuery<'s> {
         pairs
     }
 
-    /// Names to try where any will do. A request for a namespace is told apart by the labels
-    /// of the namespace that it names, too.
+    /// The names of examples if any name is granted. For requests for Namespaces, the labels of the
+    /// named Namespace may matter, too.
     fn any_names(
         &self,
         rule: Option<&'s ResourceRule>,
@@ -268,7 +269,7 @@ impl<'s> AccessQuery<'s> {
         let mut names = if to_touch {
             example_names(denies)
         } else {
-            // A Limit may be escaped by a name that it has.
+            // A request may escape a Limit with a name that the Limit contains.
             let of_limits = self.denies.names_within_limits().map(str::to_owned);
             [OTHER.to_owned()].into_iter().chain(of_limits).collect()
         };
@@ -278,13 +279,13 @@ impl<'s> AccessQuery<'s> {
         names
     }
 
-    /// Whether it is for namespaces by name, whatever that is: each is in itself.
+    /// Whether it is for Namespaces of any name, each of which is its own namespace.
     fn is_of_themselves(&self) -> bool {
         let is_anywhere = matches!(self.request.within(), Within::AnyNamespace);
         self.request.is_for_namespaces() && self.request.is_name_open() && is_anywhere
     }
 
-    /// Whether the grant of `granted` allows an example of it: RBAC's was found to.
+    /// Whether the `granted` rule allows an example. For RBAC this is known already.
     fn is_allowed(&self, granted: GrantedRequests<'s>, example: &Attributes<'_>) -> bool {
         let Some(place) = granted.policy else {
             return true;
@@ -295,7 +296,8 @@ impl<'s> AccessQuery<'s> {
     }
 }
 
-/// Requests for namespaces are in the namespace that they name.
+/// Pairs of names and namespaces for requests for Namespaces, which are in the namespace that they
+/// name.
 fn of_themselves(namespaces: Vec<String>, names: &[String], part: NameSet<'_>) -> Vec<(String, String)> {
     let itself = |name: String| (name.clone(), name);
     match part {
@@ -310,7 +312,7 @@ fn of_themselves(namespaces: Vec<String>, names: &[String], part: NameSet<'_>) -
     }
 }
 
-/// All requirements at once.
+/// All requirements together.
 fn joined<'a>(selectors: impl Iterator<Item = &'a Selectors<'static>>) -> Selectors<'a> {
     let mut all = Selectors::default();
     for one in selectors {
@@ -321,8 +323,8 @@ fn joined<'a>(selectors: impl Iterator<Item = &'a Selectors<'static>>) -> Select
     all
 }
 
-/// The namespaces that tell `rules` and `own` apart, and those that are known, where labels or
-/// patterns tell them apart.
+/// The namespaces that distinguish between `rules` and `own`; also those whose labels are known, if
+/// rules depend on labels or patterns.
 fn example_namespaces(set: &PolicySet, own: Option<&ResourceRule>, rules: &[&ResourceRule]) -> Vec<String> {
     let mut found = vec![OTHER.to_owned(), String::new()];
     let mut asks = false;
@@ -334,7 +336,8 @@ fn example_namespaces(set: &PolicySet, own: Option<&ResourceRule>, rules: &[&Res
         let named = selector.flat_map(|selector| selector.listed_values(NAMESPACE_NAME_LABEL));
         found.extend(named.map(str::to_owned));
     }
-    // What is named by a selector may lie within a pattern, and what begins as one pattern within another.
+    // A namespace named by a selector may match a pattern, and the prefix of one pattern may match
+    // another.
     if asks {
         found.extend(set.namespaces.known().map(str::to_owned));
     }
@@ -343,10 +346,10 @@ fn example_namespaces(set: &PolicySet, own: Option<&ResourceRule>, rules: &[&Res
     found
 }
 
-/// The names that tell `rules` apart.
+/// The names that distinguish between `rules`.
 fn example_names(rules: &[&ResourceRule]) -> Vec<String> {
     let mut found = vec![OTHER.to_owned()];
-    // Whether a request has a name matters to rules that have names alone.
+    // Whether a request has a name only matters to rules with names.
     if rules.iter().any(|rule| !rule.names.is_empty()) {
         found.push(String::new());
         found.extend(rules.iter().flat_map(|rule| rule.names.iter().cloned()));
@@ -365,24 +368,25 @@ fn example_of(pattern: &NamespacePattern) -> String {
 // === impl DenyEffects ===
 
 impl DenyEffects {
-    /// Whether some request is left that no Deny policy that always applies touches.
+    /// Whether some request remains that no Deny policy that always applies touches.
     pub(crate) fn leave_some(&self, denies: &ApplicableDenies<'_>) -> bool {
         let stops = |place: &usize| is_certain(denies, *place);
         self.escapes.iter().any(|touched| !touched.iter().any(stops))
     }
 
-    /// The places of those that always apply, where they leave nothing.
+    /// The indexes of the Deny policies that always apply and touch some example: those that refute
+    /// the grant if nothing remains.
     pub(crate) fn refuted_by(&self, denies: &ApplicableDenies<'_>) -> BTreeSet<usize> {
         let touching = self.escapes.iter().flatten().copied();
         touching.filter(|place| is_certain(denies, *place)).collect()
     }
 
-    /// The places of those that touch some request.
+    /// The indexes of the Deny policies that touch some request.
     pub(crate) fn touching(&self) -> impl Iterator<Item = usize> + '_ {
         self.touching.iter().copied()
     }
 
-    /// The places of those that touch some request and may apply.
+    /// The indexes of the Deny policies that touch some request and may apply.
     pub(crate) fn denied_by<'e>(
         &'e self,
         denies: &'e ApplicableDenies<'_>,
@@ -396,7 +400,7 @@ impl DenyEffects {
     }
 }
 
-/// Whether the Deny policy at `place` always applies.
+/// Whether the Deny policy at the index `place` always applies.
 fn is_certain(denies: &ApplicableDenies<'_>, place: usize) -> bool {
     let found = denies.get(&place);
     found.is_some_and(|(_, applicability)| *applicability == DenyApplicability::Always)
@@ -412,7 +416,7 @@ impl<'s> GrantSource<'s> {
         }
     }
 
-    /// Its namespace and name.
+    /// The namespace and name.
     pub(crate) fn names(self) -> (&'s str, &'s str) {
         match self {
             Self::Binding(binding, _) => (&binding.namespace, &binding.name),
@@ -420,7 +424,7 @@ impl<'s> GrantSource<'s> {
         }
     }
 
-    /// The rule of an Allow policy for resources.
+    /// The resource rule of an Allow policy.
     pub(crate) const fn rule(self) -> Option<&'s ResourceRule> {
         match self {
             Self::Binding(..) => None,
@@ -432,9 +436,9 @@ impl<'s> GrantSource<'s> {
 // === impl PolicySet ===
 
 impl PolicySet {
-    /// This set with a binding in place of each AccessRequest in force at `now`, of `user` alone if there is
-    /// one: for answers that leave the user or the request open. `None` where there is none in force. What
-    /// one lifts is left aside.
+    /// This set with a binding in place of each AccessRequest in force at `now`, only those of
+    /// `user` if one is given: for queries that leave the user or the request open. `None` if there
+    /// is none in force. Lifted policies are not taken into account.
     pub(crate) fn with_access_requests_bound(&self, user: Option<&User<'_>>, now: Time) -> Option<Self> {
         let grants = self.access.as_deref()?.in_force(now);
         let own = grants.into_iter();
@@ -448,7 +452,7 @@ impl PolicySet {
         Some(set)
     }
 
-    /// The rules of `bindings` that allow `request`, but perhaps for its name.
+    /// The rules of `bindings` that allow `request`, except perhaps for its name.
     pub(crate) fn granted_by_bindings<'s>(
         &'s self,
         request: &'s OpenRequest,
@@ -511,8 +515,8 @@ impl PolicySet {
     }
 }
 
-/// The rules of a role that allow `request`, but perhaps for its name, and the names to
-/// which each is limited.
+/// The rules of a role that allow `request`, except perhaps for its name, and the names to which
+/// each is limited.
 pub(crate) fn fitting_rules<'s>(role: &'s Role, request: &OpenRequest) -> Vec<(usize, &'s [String])> {
     let example = request.example("", request.name(), <_>::default());
     let mut fitting = Vec::new();
@@ -528,7 +532,7 @@ pub(crate) fn fitting_rules<'s>(role: &'s Role, request: &OpenRequest) -> Vec<(u
     fitting
 }
 
-/// In which namespaces a binding grants something; `None` where in none that is asked about.
+/// The requested namespaces in which a binding grants its role; `None` if there are none.
 pub(crate) fn namespaces_of<'s>(within: &'s Within, binding: &'s Binding) -> Option<NameSet<'s>> {
     let namespace = binding.namespace.as_str();
     match within {

@@ -1,5 +1,5 @@
-//! Requests that stand for all that a rule names: one for each verb, group and resource,
-//! and for a `*` one that no other rule names.
+//! Requests that represent everything in a rule: one for each verb, group and resource, and for `*`
+//! one that no other rule names.
 
 use std::borrow::Cow;
 
@@ -11,13 +11,13 @@ use crate::authorization::{AuthorizationPolicy, Binding, PolicySet, Rule};
 use super::query::OTHER;
 use super::{OpenRequest, OpenResource, OpenTarget, Within};
 
-/// What a rule names.
+/// The terms of a rule.
 #[derive(Clone)]
 pub(crate) struct RuleTerms<'s> {
     pub(crate) verbs: Cow<'s, WildcardSet>,
-    /// None in a rule for paths.
+    /// `None` for a non-resource rule.
     pub(crate) groups: Option<Cow<'s, WildcardSet>>,
-    /// Each with its subresource; `None` in the place of any.
+    /// Each with its subresource.
     resources: Vec<ResourceTerm>,
     pub(crate) paths: Cow<'s, [PathPattern]>,
 }
@@ -25,19 +25,19 @@ pub(crate) struct RuleTerms<'s> {
 /// A resource and a subresource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ResourceTerm {
-    /// `None`: any.
+    /// `None` for any.
     resource: Option<String>,
-    /// Empty for none; `None`: any.
+    /// Empty for none; `None` for any.
     subresource: Option<String>,
 }
 
-/// More requests than this are not made for one rule.
+/// The maximum of requests for one rule.
 const MAX_REQUESTS: usize = 5_000;
 
 // === impl RuleTerms ===
 
 impl<'s> RuleTerms<'s> {
-    /// Those of a role's rule; a binding in a namespace grants no paths.
+    /// The terms of a role's rule. A RoleBinding does not grant paths.
     pub(crate) fn of_role(rule: &'s Rule, binding: &Binding) -> Self {
         let paths = rule.non_resource_urls.as_slice();
         Self {
@@ -70,7 +70,7 @@ impl<'s> RuleTerms<'s> {
         }
     }
 
-    /// What it names within all of `limits`, in parts; `None` where these are too many.
+    /// The parts of the terms that lie within all of `limits`; `None` if there are too many.
     pub(crate) fn within<'l>(
         &self,
         limits: impl Iterator<Item = &'l IndexedPolicy>,
@@ -103,7 +103,7 @@ impl<'s> RuleTerms<'s> {
         Some(parts)
     }
 
-    /// What both name, where there is something.
+    /// The terms that both have in common; `None` if there are none.
     fn shared_with(&self, rule: &IndexedRule) -> Option<Self> {
         let other = RuleTerms::of_policy(rule);
         let pairs = self.resources.iter().flat_map(|own| {
@@ -141,7 +141,7 @@ fn shared_words(own: &WildcardSet, other: &WildcardSet) -> WildcardSet {
     }
 }
 
-/// The narrower of both, where one lies within the other.
+/// The narrower of both, if one contains the other.
 fn shared_path(own: &PathPattern, other: &PathPattern) -> Option<PathPattern> {
     let is_within = |narrow: &PathPattern, wide: &PathPattern| match (narrow.prefix(), wide.prefix()) {
         (Some(narrow), Some(wide)) => narrow.starts_with(wide),
@@ -155,7 +155,7 @@ fn shared_path(own: &PathPattern, other: &PathPattern) -> Option<PathPattern> {
     }
 }
 
-/// RBAC knows `*`, `pods`, `pods/log` and `*/scale`.
+/// RBAC supports `*`, `pods`, `pods/log` and `*/scale`.
 fn of_rbac(text: &str) -> ResourceTerm {
     let (resource, subresource) = text.split_once('/').unwrap_or((text, ""));
     ResourceTerm {
@@ -185,7 +185,7 @@ fn of_pattern(pattern: &ResourcePattern) -> ResourceTerm {
     }
 }
 
-/// Requests for all that a rule names: where any of them is allowed, something is.
+/// Requests for all terms of a rule: if the rule allows anything, it allows one of these.
 pub(crate) fn own_requests<'a>(
     terms: &'a RuleTerms<'_>,
     within: &'a Within,
@@ -199,7 +199,8 @@ pub(crate) fn own_requests<'a>(
             targets.push(resource_of(&group, resource, pattern.subresource(), within));
         }
     }
-    // Of all resources those that are in no namespace are told apart.
+    // A rule for all resources also includes cluster-scoped ones, which other rules may treat
+    // differently.
     for (group, resource) in set.cluster_scoped.known() {
         let is_group = terms.groups.as_ref().is_some_and(|groups| groups.includes(group));
         let is_any = |pattern: &&ResourceTerm| pattern.resource.as_deref().is_none_or(|own| own == resource);
@@ -210,8 +211,8 @@ pub(crate) fn own_requests<'a>(
     product(verbs, targets).map(|request| request.normalized(&set.cluster_scoped))
 }
 
-/// Requests for what a rule and a Deny policy both name: where the policy touches something
-/// that the rule allows, it touches one of these.
+/// Requests for the terms that a rule and a Deny policy have in common: if the policy touches
+/// anything that the rule allows, it touches one of these.
 pub(crate) fn shared_requests<'a>(
     terms: &'a RuleTerms<'_>,
     deny: &'a AuthorizationPolicy,
@@ -235,7 +236,7 @@ pub(crate) fn shared_requests<'a>(
                 }
             }
         }
-        // What is in no namespace may be touched where nothing else is.
+        // The policy may touch cluster-scoped resources even if it touches no others.
         for (group, resource) in &scoped {
             let has_group = |groups: &Cow<'_, WildcardSet>| groups.includes(group);
             let is_group = terms.groups.as_ref().is_some_and(has_group) && rule.api_groups.includes(group);
@@ -263,12 +264,12 @@ impl ResourceTerm {
         self.subresource.as_deref().unwrap_or(OTHER)
     }
 
-    /// Whether it is every resource with its subresources.
+    /// Whether this is every resource with its subresources.
     fn is_everything(&self) -> bool {
         self.resource.is_none() && self.subresource.as_deref() == Some("")
     }
 
-    /// The resources and subresources that are in both, if there are such.
+    /// The resources and subresources that both contain; `None` if there are none.
     fn shared_with(&self, other: &Self) -> Option<Self> {
         if self.is_everything() || other.is_everything() {
             let narrow = if self.is_everything() { other } else { self };
@@ -280,7 +281,7 @@ impl ResourceTerm {
         };
         let subresource = match (&self.subresource, &other.subresource) {
             (Some(own), Some(other)) if own != other => return None,
-            // Any subresource is one.
+            // "Any subresource" does not include the resource itself.
             (Some(named), None) | (None, Some(named)) if named.is_empty() => return None,
             (own, other) => own.as_ref().or(other.as_ref()).cloned(),
         };
@@ -290,13 +291,13 @@ impl ResourceTerm {
         })
     }
 
-    /// A resource and subresource that are in both, if there are such.
+    /// A resource and subresource that both contain, if there are any.
     fn both(&self, other: &Self) -> (String, String) {
         let either = |own: &Option<String>, other: &Option<String>| {
             let named = own.as_ref().or(other.as_ref());
             named.cloned().unwrap_or_else(|| OTHER.to_owned())
         };
-        // `*` has all subresources too.
+        // `*` also includes all subresources.
         let subresource = match (self.is_everything(), other.is_everything()) {
             (true, false) => either(&other.subresource, &None),
             _ => either(&self.subresource, &other.subresource),
@@ -315,7 +316,7 @@ fn resource_of(group: &str, resource: &str, subresource: &str, within: &Within) 
     })
 }
 
-/// A path for each pattern, and those of `others` that a prefix has.
+/// A path for each pattern, and those of `others` that match one.
 fn paths<'a>(patterns: &'a [PathPattern], others: &[String]) -> impl Iterator<Item = OpenTarget> + use<'a> {
     let others: Vec<String> = others
         .iter()
@@ -335,13 +336,14 @@ fn examples_of(pattern: &PathPattern) -> impl Iterator<Item = String> + use<> {
     longer.into_iter().chain([text])
 }
 
-/// The words named; where `*` is among them, also `others`.
+/// The named words; `others` too if `*` is among them.
 fn named_or(terms: &WildcardSet, others: &[&str]) -> Vec<String> {
     let others = others.iter().filter(|_| terms.is_all()).copied();
     others.chain(terms.named()).map(str::to_owned).collect()
 }
 
-/// Words that may be in both: where a rule has `*`, those of the other.
+/// Words that may be in both. If `own` contains `*`, these are the words of `denied`, `others`, and
+/// one that no rule contains.
 fn either(own: &WildcardSet, denied: &WildcardSet, others: &[&str]) -> Vec<String> {
     let mut terms: Vec<String> = own.named().map(str::to_owned).collect();
     if own.is_all() {

@@ -1,19 +1,20 @@
-//! The users that a subject stands for, inferred from its name.
+//! The users that a subject matches, with the groups that its name implies.
 
 use crate::authorization::never_deny::NeverDenyMatcher;
 use crate::authorization::{CONTROL_PLANE, NeverDeny, Subject, SubjectKind};
 use crate::model::User;
 
-/// The users that a subject of a binding or policy stands for.
+/// The users that a subject of a binding or policy matches.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum SubjectScope {
     /// The members of this group.
     Group(String),
-    /// The members of a group whose name begins so; with an empty text everybody.
+    /// The members of groups with this prefix. The empty prefix matches all users, even those
+    /// without groups.
     GroupPrefix(String),
-    /// The user of this name; a service account too.
+    /// The user of this name, which may be a service account.
     User(String),
-    /// The users whose name begins so.
+    /// The users whose names have this prefix.
     UserPrefix(String),
 }
 
@@ -26,7 +27,7 @@ const NODES: &str = "system:nodes";
 const NODE_PREFIX: &str = "system:node:";
 
 impl SubjectScope {
-    /// Whom the subject of a binding in `namespace` stands for; `None` if for no user.
+    /// The users that the subject of a binding in `namespace` matches; `None` if no user can match.
     pub(crate) fn of_binding(subject: &Subject, namespace: &str) -> Option<Self> {
         match subject.kind {
             SubjectKind::User => Some(Self::User(subject.name.clone())),
@@ -42,7 +43,7 @@ impl SubjectScope {
         }
     }
 
-    /// Whom the subject of a policy stands for; `None` if for no user.
+    /// The users that the subject of a policy matches; `None` if no user can match.
     pub(crate) fn of_policy(subject: &Subject) -> Option<Self> {
         match (subject.kind, subject.name.strip_suffix('*')) {
             (SubjectKind::User, Some(prefix)) => Some(Self::UserPrefix(prefix.to_owned())),
@@ -70,17 +71,18 @@ impl SubjectScope {
         }
     }
 
-    /// Whether it is the group that an API server never asks about.
+    /// Whether it is the group to which an API server allows everything, without calling an
+    /// authorizer.
     pub(crate) fn is_masters(&self) -> bool {
         *self == Self::masters()
     }
 
-    /// The group that an API server never asks about.
+    /// The group to which an API server allows everything, without calling an authorizer.
     pub(crate) fn masters() -> Self {
         Self::Group("system:masters".to_owned())
     }
 
-    /// Whether a policy's subject means all of them.
+    /// Whether a policy's subject matches all of these users.
     pub(crate) fn is_within(&self, subject: &Subject) -> bool {
         let Some(other) = Self::of_policy(subject) else {
             return false;
@@ -101,8 +103,8 @@ impl SubjectScope {
         }
     }
 
-    /// Whether a policy's subject may mean some of them. A user may be in any group, but a service account
-    /// in those alone that its name says.
+    /// Whether a policy's subject may match some of these users. A user may be in any group, but a
+    /// service account only in those that its name implies.
     pub(crate) fn may_meet(&self, subject: &Subject) -> bool {
         match (Self::of_policy(subject), self) {
             (None, _) => false,
@@ -122,12 +124,12 @@ impl SubjectScope {
         }
     }
 
-    /// Whether they are service accounts alone.
+    /// Whether all of these users are service accounts.
     fn are_accounts(&self) -> bool {
         matches!(self, Self::User(name) | Self::UserPrefix(name) if name.starts_with(ACCOUNT_PREFIX))
     }
 
-    /// Whether some of `accounts` may be in the group.
+    /// Whether some of `accounts` may be members of the group.
     fn may_have_accounts(&self, accounts: &Self) -> bool {
         let is_of_one = match self {
             Self::Group(group) => is_of_accounts(group),
@@ -142,7 +144,7 @@ impl SubjectScope {
                 .any(|group| self.includes_group(group))
     }
 
-    /// Whether no Deny can hold up any of them.
+    /// Whether `neverDeny` protects all of these users.
     pub(crate) fn is_protected(&self, matcher: &NeverDenyMatcher) -> bool {
         let name = match self {
             Self::User(name) => name.as_str(),
@@ -156,8 +158,8 @@ impl SubjectScope {
         })
     }
 
-    /// Whether some of them may be such that no Deny can hold them up. Of the control
-    /// plane's own users it is known in which groups they are; others may be in any.
+    /// Whether `neverDeny` may protect some of these users. The groups of the control plane's users
+    /// are known; other users may be in any group.
     pub(crate) fn may_be_protected(&self, never_deny: &NeverDeny) -> bool {
         let accounts = never_deny
             .service_accounts
@@ -201,8 +203,8 @@ impl SubjectScope {
         }
     }
 
-    /// The groups in which all of them are: those that the name says, that of everybody who
-    /// is authenticated, and a service account's three.
+    /// The groups that contain all of these users: those that the name implies, that of all
+    /// authenticated users, and the groups of service accounts.
     pub(crate) fn implied_groups(&self) -> Vec<String> {
         let mut groups = Vec::new();
         let is_authenticated = match self {
@@ -233,7 +235,7 @@ impl SubjectScope {
     }
 }
 
-/// Whether it is the group of one namespace's service accounts, or begins as these do.
+/// Whether `group` is the group of one namespace's service accounts, or a prefix of such groups.
 fn is_of_accounts(group: &str) -> bool {
     group
         .strip_prefix(ACCOUNTS)

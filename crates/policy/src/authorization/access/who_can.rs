@@ -1,4 +1,4 @@
-//! Everybody who may do something, by which object, within which limits.
+//! Lists all subjects that may do something, with the objects that allow it, and their limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -14,21 +14,22 @@ use crate::authorization::index::{BoundRole, IndexedPolicy};
 use crate::authorization::{Binding, Effect, PolicySet, ResourceRule, Rule, Subject};
 use crate::model::{CauseKind, Deadline, Time, User};
 
-/// The most rules, names and words of an answer together. Who may do something, times what may take
-/// it away, is more than a process has memory for.
+/// The maximum of rules, names and words in a result. The number of subjects times the number of
+/// policies that may deny them can exceed the memory of the process.
 pub(crate) const MAX_ANSWER_ENTRIES: usize = 2_000_000;
 
-/// A subject that may do what was asked about.
+/// A subject that may do what was queried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grantee {
     /// The subject; a service account always has its namespace.
     pub subject: Subject,
-    /// Whether the `*` at the end of its name stands for any text.
+    /// Whether the `*` at the end of its name makes it a prefix.
     pub is_pattern: bool,
-    /// What allows it, in the order of decision. Empty for `system:masters`, which an API
-    /// server allows everything without asking.
+    /// The rules that allow it, in the order in which they are tried. Empty for `system:masters`,
+    /// to which an API server allows everything without calling an authorizer.
     pub via: Vec<Via>,
-    /// The Deny policies that may take it away from some of them or for some requests, by name.
+    /// The names of the Deny policies that may deny it to some of these users, or for some
+    /// requests.
     pub denied_by: Vec<Arc<str>>,
 }
 
@@ -37,30 +38,31 @@ pub struct Grantee {
 pub struct Via {
     /// The kind of the object.
     pub kind: CauseKind,
-    /// Its namespace, outside which it allows nothing; empty for all.
+    /// Its namespace, to which it is restricted; empty for all.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The rule, as in [`Cause::rule`](crate::model::Cause::rule).
+    /// The rule, numbered as in [`Cause::rule`](crate::model::Cause::rule).
     pub rule: usize,
-    /// What else a request must be, in the words of a manifest's fields; empty: it may be
-    /// any of those asked about.
+    /// Restrictions on the requests, in the words of a manifest's fields. If empty, it allows all
+    /// requests that were queried.
     pub limits: Vec<String>,
 }
 
-/// What was found of some users.
+/// The rules found for each scope, with the effects of Deny policies.
 type GrantsByScope = BTreeMap<SubjectScope, Vec<(Via, Rc<DenyEffects>)>>;
 
 impl PolicySet {
-    /// Everybody who may do what `request` asks, at `now`, by kind and name.
+    /// Lists all subjects that may do what `request` asks, at `now`, by kind and name.
     ///
-    /// A user who is not listed, by name, group or pattern, may not. A Deny
-    /// policy takes subjects out where it certainly holds for all of them and for all that
-    /// they may; it is listed with them where it may hold. A user may be in any group.
-    /// `system:masters` is always listed and never denied: an API server does not ask.
+    /// A user whom no listed subject matches, by name, group or pattern, may not. A Deny policy
+    /// removes a subject if it certainly applies to all its users and to everything that they may
+    /// do; if it may apply, it is listed with the subject. A user may be in any group.
+    /// `system:masters` is always listed and never denied, because an API server does not call an
+    /// authorizer.
     ///
-    /// Takes time linear in the bindings, the policies and the answer. `None` where that is longer
-    /// than until `deadline`, or the answer has more than 2,000,000 entries.
+    /// Takes time linear in the bindings, the policies and the result. `None` if the deadline
+    /// passes, or the result would have more than 2,000,000 entries.
     #[must_use]
     pub fn who_can(&self, request: &OpenRequest, now: Time, deadline: Deadline<'_>) -> Option<Vec<Grantee>> {
         if let Some(set) = self.with_access_requests_bound(None, now) {
@@ -95,7 +97,7 @@ impl PolicySet {
         Some(grantees)
     }
 
-    /// Those of `scope`, if something of what was found is left to them.
+    /// The subject of `scope`, if Deny policies leave some of what was found.
     fn grantee(
         &self,
         scope: &SubjectScope,
@@ -127,7 +129,7 @@ impl PolicySet {
 }
 
 impl Grantee {
-    /// By kind, namespace and name.
+    /// The sort key: kind, namespace and name.
     fn place(&self) -> (&'static str, &str, &str) {
         let Subject {
             kind,
@@ -138,7 +140,7 @@ impl Grantee {
     }
 }
 
-/// Notes what a rule grants, with each of those to whom it does; how many these are.
+/// Adds what a rule grants to each of its subjects. Returns their number.
 fn note(
     found: &mut GrantsByScope,
     request: &OpenRequest,
@@ -188,7 +190,7 @@ fn via(request: &OpenRequest, granting: &GrantingRule<'_>, scope: &SubjectScope)
 }
 
 impl GrantSource<'_> {
-    /// The rule of this number, as it is reported.
+    /// The rule with this index, as it is reported.
     pub(crate) fn via(self, rule: usize, mut limits: Vec<String>) -> Via {
         if let Self::Binding(Binding { until: Some(end), .. }, _) = self {
             limits.push(format!("until {end}"));
@@ -204,44 +206,44 @@ impl GrantSource<'_> {
     }
 }
 
-// Everything that one user may do, rule by rule.
+// Lists everything that a user may do, rule by rule.
 
-/// A rule by which a user may do something.
+/// A rule that allows a user something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permission {
-    /// As written; empty where the rule has none.
+    /// As written; empty if the rule has none.
     pub verbs: Vec<String>,
     /// As written.
     pub api_groups: Vec<String>,
     /// As written.
     pub resources: Vec<String>,
-    /// The names of objects; empty for any.
+    /// The names of objects; empty for all.
     pub names: Vec<String>,
-    /// As written; a rule of a binding in a namespace has none.
+    /// As written; empty for a rule of a RoleBinding.
     pub paths: Vec<String>,
-    /// The object that allows it, and its limits but for `names`.
+    /// The object that allows it, and its limits except for `names`.
     pub via: Via,
-    /// The Deny policies that may take some of it away, by name.
+    /// The names of the Deny policies that may deny some of it.
     pub denied_by: Vec<Arc<str>>,
 }
 
-/// How much of what an [`OpenRequest`] leaves open a user may do.
+/// How much of what an [`OpenRequest`] leaves open is allowed to a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AllowedShare {
     /// Nothing.
     None,
-    /// Some of it: there are limits, or Deny policies that may hold.
+    /// Some of it: there are limits, or Deny policies that may apply.
     Partial,
     /// All of it.
     Full,
 }
 
 impl PolicySet {
-    /// The rules by which `user` may do something at `now`, in the order of decision. The
-    /// user is exactly who is described: no group is added.
+    /// The rules that allow `user` something at `now`, in the order in which they are tried. The
+    /// user has exactly the given groups.
     ///
-    /// A rule of which Deny policies leave nothing is not listed. `None` where it takes longer than
-    /// until `deadline`, or the answer has more than 2,000,000 words.
+    /// A rule is left out if Deny policies deny everything that it allows. `None` if the deadline
+    /// passes, or the result would have more than 2,000,000 words.
     #[must_use]
     pub fn what_can(
         &self,
@@ -331,8 +333,8 @@ impl PolicySet {
         most
     }
 
-    /// The Deny policies that may take away some of what a rule allows; `None` where they
-    /// leave nothing of it. After `deadline` neither is certain.
+    /// The names of the Deny policies that may deny some of what a rule allows; `None` if they deny
+    /// all of it. The result is unreliable once the deadline has passed.
     fn left(
         &self,
         source: GrantSource<'_>,
@@ -365,7 +367,8 @@ impl PolicySet {
                 DenyApplicability::Never,
                 "of a user only those are listed that may hold"
             );
-            // What no Limit holds is found among all that a rule names.
+            // A Limit denies what its rules do not include, so all requests of the rule must be
+            // tried.
             let requests: Box<dyn Iterator<Item = OpenRequest>> = match indexed.policy.effect {
                 Effect::Limit => Box::new(own_requests(terms, within, self)),
                 Effect::Allow | Effect::Deny => {
@@ -384,8 +387,8 @@ impl PolicySet {
         Some(names.map(|(indexed, _)| indexed.name.clone()).collect())
     }
 
-    /// Whether something of `request` is allowed by a rule and not denied by `policies`;
-    /// notes those that touch some of it.
+    /// Whether a rule allows some of `request` that `policies` do not deny. Adds the policies that
+    /// touch some of it to `touching`.
     fn is_left<'p>(
         &'p self,
         request: &'p OpenRequest,
@@ -431,7 +434,7 @@ impl PolicySet {
 }
 
 impl Permission {
-    /// How many words and names it has.
+    /// The number of its words and names.
     fn entries(&self) -> usize {
         let words = [
             &self.verbs,
@@ -446,7 +449,7 @@ impl Permission {
 }
 
 impl GrantingRule<'_> {
-    /// Whether it allows whatever is left open.
+    /// Whether it allows all open parts of the request.
     fn is_unlimited(&self, request: &OpenRequest) -> bool {
         let is_everywhere =
             !matches!(request.within(), Within::AnyNamespace) || self.source.names().0.is_empty();

@@ -1,5 +1,5 @@
-//! Actors, and the kinds of step that they take: what each step needs, as questions to the engine, and
-//! what it gives; what an actor is allowed, where, and about which names.
+//! Actors, and the kinds of step: the questions that a step needs, and the targets that it gives;
+//! and the extent to which something is allowed.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -7,70 +7,71 @@ use std::rc::Rc;
 use crate::authorization::access::SubjectScope;
 use crate::authorization::{Role, RoleKind, ServiceAccount};
 
-/// The ClusterRole that allows everything on each API server.
+/// The ClusterRole that allows everything on every API server.
 pub(crate) const CLUSTER_ADMIN: &str = "cluster-admin";
 
-/// Some of the namespaces that are known.
+/// A set of the known namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Area {
-    /// All of them; for what is in no namespace, too.
+    /// All of them, and requests without a namespace.
     Everywhere,
-    /// These, by number.
+    /// These, by their index.
     In(Rc<BTreeSet<usize>>),
 }
 
-/// Some names.
+/// A set of names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Names {
-    /// All but these.
+    /// All names but these.
     Except(Rc<BTreeSet<String>>),
-    /// This.
+    /// Only this name.
     Only(String),
 }
 
-/// Something that is allowed, or would be but for Deny policies.
+/// The extent to which something is allowed, or would be without Deny policies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Reach {
     pub(crate) is_refuted: bool,
-    /// Whether there are limits besides namespace and name.
+    /// Whether there are limits other than the namespace and name.
     pub(crate) is_limited: bool,
     pub(crate) names: Names,
     pub(crate) area: Area,
 }
 
-/// Somebody who may take steps.
+/// An identity that can take steps.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Actor {
     /// A subject of a binding or policy.
     Subject(SubjectScope),
-    /// The holder of a role by a binding of their own making; with no name, one that allows everything.
+    /// The holder of a role, which the actor has bound itself. If the role is `cluster-admin`, the
+    /// holder may do everything.
     Holder(HeldRole),
 }
 
-/// A role and where it is had.
+/// A role, and the namespaces in which it is held.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct HeldRole {
-    /// The namespace of a Role; `None` of a ClusterRole.
+    /// The namespace of a Role; `None` for a ClusterRole.
     pub(crate) namespace: Option<String>,
     pub(crate) name: String,
-    /// `None`: by a ClusterRoleBinding.
+    /// `None` if it is held through a ClusterRoleBinding.
     pub(crate) within: Option<Area>,
 }
 
 /// A kind of step.
 #[derive(Debug)]
 pub struct StepKind {
-    /// All must be allowed, each by one of its questions. The first names the step. There is none
-    /// where the Node authorizer decides.
+    /// The needs, which must all be allowed, each by one of its questions. The first names the
+    /// step. Empty if the Node authorizer decides.
     pub(crate) needs: &'static [&'static [Question]],
     pub(crate) gives: Gives,
-    /// What else must be so, of which the policies say nothing; empty where nothing is.
+    /// A condition on which the policies have no influence; empty if there is none.
     pub(crate) limit: &'static str,
-    /// Where it is to be read that this is so: a path in `kubernetes/kubernetes`, or a page.
+    /// The source that documents the step: a path in `kubernetes/kubernetes`, or a page.
     pub source: &'static str,
 }
 
-/// A question about a subject.
+/// A question whether an actor may do something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Question {
     pub(crate) verb: &'static str,
@@ -84,59 +85,61 @@ pub(crate) struct Question {
 /// The name in a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum AskedName {
-    /// None: of creation, the name is in the object.
+    /// No name: when an object is created, its name is only in the object.
     None,
-    /// Any will do.
+    /// Any name.
     Any,
-    /// That of who is reached.
+    /// The name of the target.
     Target,
-    /// This.
+    /// This name.
     Is(&'static str),
 }
 
-/// Whom a step reaches.
+/// The targets of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Gives {
     /// The service accounts of the namespace.
     AccountsOfNamespace,
-    /// This service account, of a controller that does what is written in any namespace.
+    /// This service account, of a controller that acts on objects in any namespace.
     Controller(&'static str, &'static str),
-    /// That of one that does what is written in its own namespace.
+    /// This service account, of a controller that acts on objects in its own namespace.
     ControllerOfNamespace(&'static str, &'static str),
-    /// The service account of the name, in the namespace.
+    /// The service account of this name, in the namespace.
     Account,
     /// All service accounts.
     AllAccounts,
-    /// All service accounts, to a node alone.
+    /// All service accounts, if the actor is a node.
     AccountsOnNode,
-    /// The user of the name, where that is no service account and no node.
+    /// The user of this name, unless it is a service account or a node.
     User,
-    /// The members of the group of the name.
+    /// The members of the group of this name.
     Group,
-    /// All users and groups, but for `system:masters`.
+    /// All users and groups, except for `system:masters`.
     UsersAndGroups,
     /// The members of `system:nodes`.
     Nodes,
-    /// The members of `system:bootstrappers`, where the namespace is `kube-system`.
+    /// The members of `system:bootstrappers`, if the namespace is `kube-system`.
     Bootstrappers,
-    /// Who may everything.
+    /// A subject that may do everything.
     ClusterAdmin,
-    /// Who has the ClusterRole of the name, everywhere.
+    /// A holder of the ClusterRole of this name, in the whole cluster.
     ClusterRole,
-    /// Who has the ClusterRole of the name, in the namespace.
+    /// A holder of the ClusterRole of this name, in the namespace.
     ClusterRoleInNamespace,
-    /// Who has the Role of the name and the namespace.
+    /// A holder of the Role of this name, in the namespace.
     Role,
-    /// Who may everything where a binding gives the ClusterRole of the name to the actor.
+    /// A subject that may do everything, if a binding grants the ClusterRole of this name to the
+    /// actor.
     WidenedClusterRole,
-    /// Who may everything in the namespace, where a binding gives the Role of the name.
+    /// A subject that may do everything in the namespace, if a binding grants the Role of this name
+    /// to the actor.
     WidenedRole,
 }
 
-/// The step of a node, which asks nothing of RBAC.
+/// The step of a node, which RBAC does not decide.
 pub(crate) const NODE_CREDENTIALS: &str = "node credentials";
 
-/// Of which controllers make Pods.
+/// Resources from which controllers create Pods.
 const WORKLOAD_RESOURCES: [&str; 7] = [
     "replicationcontrollers",
     "deployments",
@@ -190,7 +193,7 @@ impl Question {
         }
     }
 
-    /// The resource, where a new Pod is made of what is written.
+    /// The resource, if writing it creates a new Pod.
     pub(crate) fn workload(&self) -> Option<&'static str> {
         let is_written = matches!(self.verb, "create" | "update" | "patch") && self.subresource.is_empty();
         let makes_pods = match self.resource {
@@ -200,7 +203,7 @@ impl Question {
         (is_written && makes_pods).then_some(self.resource)
     }
 
-    /// `create pods/exec`.
+    /// For example `create pods/exec`.
     pub(crate) fn words(&self) -> String {
         let Self { verb, resource, .. } = self;
         match self.subresource {
@@ -225,7 +228,7 @@ impl StepKind {
         }
     }
 
-    /// The names of the steps, such as `create pods`.
+    /// The names of the step, such as `create pods`.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         match self.needs.first() {
@@ -249,7 +252,7 @@ impl Area {
         }
     }
 
-    /// What is in both; `None` where nothing is.
+    /// The intersection; `None` if it is empty.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Everywhere, area) | (area, Self::Everywhere) => Some(area.clone()),
@@ -286,7 +289,7 @@ impl Names {
         }
     }
 
-    /// What is in both; `None` where nothing is.
+    /// The intersection; `None` if it is empty.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
         match (self, other) {
             (Self::Except(some), Self::Except(others)) => {
@@ -302,7 +305,7 @@ impl Names {
 // === impl Actor ===
 
 impl Actor {
-    /// Whom API servers allow everything that they are asked.
+    /// A subject to which API servers allow everything.
     pub(crate) fn cluster_admin() -> Self {
         Self::Holder(HeldRole::cluster_admin())
     }
@@ -322,7 +325,8 @@ impl Actor {
         }
     }
 
-    /// For Deny policies: who has a role may be anybody.
+    /// The users whom Deny policies are checked for: the holder of a role may be any authenticated
+    /// user.
     pub(crate) fn scope(&self) -> SubjectScope {
         match self {
             Self::Subject(scope) => scope.clone(),
@@ -334,7 +338,7 @@ impl Actor {
 // === impl Reach ===
 
 impl Reach {
-    /// What both allow.
+    /// The extent to which both are allowed.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
         Some(Self {
             is_refuted: self.is_refuted || other.is_refuted,
@@ -356,7 +360,7 @@ impl HeldRole {
         }
     }
 
-    /// Whether it is that of each API server that allows everything.
+    /// Whether this is `cluster-admin`, which allows everything on every API server.
     pub(crate) fn is_everything(&self) -> bool {
         self.namespace.is_none() && self.name == CLUSTER_ADMIN
     }
@@ -376,7 +380,7 @@ impl HeldRole {
 // === impl Gives ===
 
 impl Gives {
-    /// Whether the name in the question is that of who is reached.
+    /// Whether the name in the question is that of the target.
     pub(crate) const fn is_named(self) -> bool {
         matches!(self, Self::Account | Self::User | Self::Group)
     }

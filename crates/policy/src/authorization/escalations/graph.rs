@@ -1,4 +1,4 @@
-//! Actors and the steps between them.
+//! The graph of actors and the steps between them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -17,25 +17,25 @@ pub(crate) struct Graph<'s> {
     set: &'s PolicySet,
     pub(crate) namespaces: &'s [String],
     pub(crate) questions: Questions<'s>,
-    /// The place of each question of the steps.
+    /// The index of each question of the steps.
     pub(crate) places: HashMap<Question, usize>,
     /// The bindings of each subject.
     bindings: HashMap<SubjectScope, Vec<&'s Binding>>,
-    /// The first is who may everything.
+    /// The first actor is the one that may do everything.
     pub(crate) actors: Vec<Actor>,
     pub(crate) numbers: HashMap<Actor, usize>,
-    /// Service accounts by the number of their namespace.
+    /// Service accounts by the index of their namespace.
     accounts: BTreeMap<usize, Vec<usize>>,
     pub(crate) targets: Vec<Vec<usize>>,
     target_numbers: HashMap<Targets, usize>,
     pub(crate) edges: Vec<Edge>,
-    /// Who may everything.
+    /// The actors that may do everything.
     pub(crate) admins: BTreeSet<usize>,
-    /// Who may do what was asked for.
+    /// The actors that are allowed what was queried.
     pub(crate) allowed: BTreeSet<usize>,
 }
 
-/// Whom a step reaches.
+/// The targets of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Targets {
     Accounts(Area, Names),
@@ -47,7 +47,7 @@ pub(crate) enum Targets {
     Actor(Actor),
 }
 
-/// A step that an actor can take, or could but for Deny policies.
+/// A step that an actor can take, or could without Deny policies.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Edge {
     pub(crate) from: usize,
@@ -57,18 +57,18 @@ pub(crate) struct Edge {
     pub(crate) is_refuted: bool,
 }
 
-/// A role that a binding gives.
+/// A role that a binding grants.
 pub(crate) struct BoundTo<'a> {
     pub(crate) kind: RoleKind,
     pub(crate) name: &'a str,
-    /// `None`: everywhere.
+    /// `None` for the whole cluster.
     within: Option<Area>,
 }
 
 // === impl Graph ===
 
 impl<'s> Graph<'s> {
-    /// All steps of all actors of `universe`. `None` once `deadline` has passed.
+    /// All steps of all actors in `universe`. `None` if the deadline passes.
     pub(crate) fn of(
         set: &'s PolicySet,
         universe: &'s Universe,
@@ -90,7 +90,7 @@ impl<'s> Graph<'s> {
             admins: BTreeSet::new(),
             allowed: BTreeSet::new(),
         };
-        // Without a role, a binding gives nothing that could be changed.
+        // A binding without an existing role grants nothing that could be changed.
         for bound in set.bindings.iter().filter(|bound| bound.role.is_some()) {
             let binding = &*bound.binding;
             let subjects = binding.subjects.iter();
@@ -103,7 +103,7 @@ impl<'s> Graph<'s> {
         for scope in &universe.subjects {
             graph.number(Actor::Subject(scope.clone()));
         }
-        // Steps bring more actors: those who have a role.
+        // Steps add more actors: the holders of roles.
         let mut next = 0;
         while let Some(actor) = graph.actors.get(next).cloned() {
             if deadline.has_passed() {
@@ -170,7 +170,7 @@ impl<'s> Graph<'s> {
         }
     }
 
-    /// What `actor` is allowed of all that `step` needs.
+    /// The extent to which `actor` is allowed everything that `step` needs.
     fn reaches(
         &mut self,
         actor: &Actor,
@@ -252,7 +252,7 @@ impl<'s> Graph<'s> {
         }
     }
 
-    /// The roles that bindings give to `actor`.
+    /// The roles that bindings grant to `actor`.
     pub(crate) fn roles_of<'a>(&'a self, actor: &'a Actor) -> Vec<BoundTo<'a>> {
         match actor {
             Actor::Subject(scope) => {
@@ -333,7 +333,8 @@ impl<'s> Graph<'s> {
         }
     }
 
-    /// Those who have a role: where they may have that of who may everything, it alone.
+    /// The holders of the roles with these names; if `cluster-admin` is among them, only its
+    /// holder.
     fn held(&mut self, namespace: Option<&String>, names: &Names, within: Option<&Area>) -> Vec<usize> {
         let mut held = HeldRole::cluster_admin();
         held.within = within.cloned();
@@ -369,7 +370,8 @@ fn group(name: &str) -> Actor {
 // === impl BoundTo ===
 
 impl BoundTo<'_> {
-    /// Who has it once it allows everything, if it can be changed in `area`.
+    /// The holder of the role once it is changed to allow everything; `None` if it cannot be
+    /// changed in `area`.
     pub(crate) fn widened(&self, area: &Area) -> Option<Targets> {
         let within = match &self.within {
             Some(within) if self.kind == RoleKind::Role => Some(within.and(area)?),

@@ -1,4 +1,4 @@
-//! The steps by which somebody gets at what another may do, each with the source that allows it.
+//! The known kinds of step by which an actor gains the permissions of others, each with its source.
 
 use super::actors::{AskedName, Gives, StepKind, ask, create, patch, update};
 
@@ -9,9 +9,9 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 const PORTCULLIS: &str = "portcullis.dev";
 
 const EXISTS: &str = "where there is one that can be changed";
-/// A limit that is known for certain where the Pods are.
+/// A limit that can be checked if the Pods are known.
 pub(crate) const RUNS: &str = "where a Pod runs as it";
-/// Begins with the same words: the rest is about the API server.
+/// Must begin with the same words; the rest is about the API server.
 const RUNS_BY_GET: &str = "where a Pod runs as it, and `get` is enough for a WebSocket: before Kubernetes 1.35, or without \
                            its feature AuthorizePodWebsocketUpgradeCreatePermission";
 const NODE_RUNS: &str = "where a Pod runs as it on a node that can be reached";
@@ -70,7 +70,7 @@ macro_rules! in_pod {
     };
 }
 
-/// Custom resources of which any change counts: a controller does what is written there.
+/// Custom resources for which any write is sufficient: a controller acts on their content.
 macro_rules! by_controller {
     ($group:literal, $resource:literal, $gives:expr, $limit:ident, $source:literal) => {
         StepKind::new(
@@ -86,7 +86,7 @@ macro_rules! by_controller {
     };
 }
 
-/// Objects of which any change counts, in no namespace.
+/// Cluster-scoped objects for which any write is sufficient.
 macro_rules! changes {
     ($group:expr, $resource:literal) => {
         &[
@@ -97,7 +97,7 @@ macro_rules! changes {
     };
 }
 
-/// The kinds of step, those that need the least first.
+/// The kinds of step, those with the fewest conditions first.
 pub static STEP_KINDS: &[StepKind] = &[
     // Everything at once.
     StepKind::new(
@@ -354,7 +354,7 @@ pub static STEP_KINDS: &[StepKind] = &[
         NODE_RUNS,
         "plugin/pkg/auth/authorizer/node/node_authorizer.go",
     ),
-    // What controllers of others do for those who write their objects.
+    // Controllers of other projects that act on the objects of their users.
     by_controller!(
         "kustomize.toolkit.fluxcd.io",
         "kustomizations",
@@ -397,7 +397,7 @@ pub static STEP_KINDS: &[StepKind] = &[
         TEKTON,
         "https://tekton.dev/docs/pipelines/pipelineruns/"
     ),
-    // What stands in the way of all requests.
+    // Intercepting the requests of others.
     StepKind::new(
         &[changes!(REGISTRATION, "mutatingwebhookconfigurations")],
         Gives::AllAccounts,

@@ -1,4 +1,4 @@
-//! The shortest paths along the steps between actors, and what each consists of.
+//! Finds the shortest paths in the graph, and describes their steps.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,20 +14,19 @@ use crate::authorization::access::SubjectScope;
 use crate::authorization::{PolicySet, RoleKind, Subject};
 use crate::model::{Deadline, Time};
 
-/// How an actor goes on: by which edge, to whom. `None` where it ends.
+/// The next edge on the path of an actor, and its target; `None` at the end.
 type Next = Option<(usize, usize)>;
 
-/// With fewer steps that a policy prevents, and then with fewer limits.
+/// The number of steps that a policy prevents, and of steps with limits, in this order of
+/// importance.
 type Weight = (usize, usize);
 
 impl PolicySet {
-    /// The shortest paths that answer `query` at `now`. `None` where that takes longer than until
-    /// `deadline`.
+    /// The shortest paths for `query` at `now`. `None` if the deadline passes.
     ///
-    /// Subjects are those that bindings and Allow policies name; service accounts also the
-    /// `default` of each namespace that is named. A user may be in any group, but the groups of
-    /// service accounts are known. Takes time linear in the bindings and, where policies tell
-    /// namespaces apart, in these.
+    /// Subjects are those in bindings and Allow policies, and the service account `default` of each
+    /// known namespace. A user may be in any group, but the groups of service accounts are known.
+    /// Takes time linear in the bindings and, if policies distinguish between namespaces, in these.
     #[must_use]
     pub fn escalations(
         &self,
@@ -46,7 +45,7 @@ impl PolicySet {
 // === impl Graph ===
 
 impl Graph<'_> {
-    /// The paths that answer `query`.
+    /// The paths for `query`.
     pub(crate) fn answer(&mut self, query: &EscalationQuery) -> Escalations {
         let from = query.from.as_ref().and_then(|subject| self.find(subject));
         if query.to == EscalationTarget::Everybody {
@@ -87,7 +86,7 @@ impl Graph<'_> {
         matches!(self.actors.get(number), Some(Actor::Subject(_)))
     }
 
-    /// The numbers of the edges, by one of their ends, of which there are `count`.
+    /// The indexes of the edges by one of their ends, which is less than `count`.
     fn edges_by(&self, count: usize, end: fn(&Edge) -> usize, with_refuted: bool) -> Vec<Vec<usize>> {
         let mut by_end: Vec<Vec<usize>> = vec![Vec::new(); count];
         for (number, edge) in self.edges.iter().enumerate() {
@@ -101,7 +100,7 @@ impl Graph<'_> {
         by_end
     }
 
-    /// How each actor who can goes on to one of `goals` by the fewest steps.
+    /// The next edge of each actor on a path to one of `goals` with the fewest steps.
     fn towards(&self, goals: &BTreeSet<usize>, with_refuted: bool) -> HashMap<usize, Next> {
         let into = self.edges_by(self.targets.len(), |edge| edge.targets, with_refuted);
         let mut within: Vec<Vec<usize>> = vec![Vec::new(); self.actors.len()];
@@ -188,7 +187,7 @@ impl Graph<'_> {
         found
     }
 
-    /// The edge by which each actor who can be reached is, with the fewest steps.
+    /// The last edge on a path from `from` to each actor with the fewest steps.
     fn reached_from(&self, from: usize, with_refuted: bool) -> HashMap<usize, usize> {
         let of_actor = self.edges_by(self.actors.len(), |edge| edge.from, with_refuted);
         let mut found: HashMap<usize, (Weight, usize)> = HashMap::new();
@@ -235,7 +234,7 @@ impl Graph<'_> {
             .collect()
     }
 
-    /// `hops` in words; with `is_admin`, the last subject is named as the one that may do everything.
+    /// Describes `hops`. If `is_admin`, the target is the actor that may do everything.
     fn path(&mut self, from: usize, hops: &[(usize, usize)], is_admin: bool) -> Option<EscalationPath> {
         let mut steps = Vec::new();
         for &(edge, to) in hops {
@@ -259,7 +258,7 @@ impl Graph<'_> {
         let kind = STEP_KINDS.get(edge.kind)?;
         let denies = self.questions.denies_for(&actor);
         let place = match kind.gives {
-            // It is for the controller to look in its own.
+            // The controller acts on objects in any namespace, not only in its own.
             Gives::Controller(..) => None,
             _ => self.place_of(&target),
         };
@@ -327,7 +326,7 @@ impl Graph<'_> {
         }
     }
 
-    /// The name that a step to `target` asks about.
+    /// The name in the question of a step to `target`.
     fn name_asked(&self, actor: &Actor, gives: Gives, target: &Actor) -> Option<String> {
         match (gives, target) {
             (Gives::WidenedClusterRole | Gives::WidenedRole, _) => {

@@ -1,5 +1,5 @@
-//! What subjects are allowed of the questions that steps need: where, about which names, and
-//! whether without limits.
+//! Determines the extent to which subjects are allowed what steps need: in which namespaces, for
+//! which names, and whether with limits.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -15,25 +15,25 @@ use crate::authorization::access::{
 use crate::authorization::{OpenRequest, OpenResource, OpenTarget, PolicySet, ResourceRule, Subject, Within};
 use crate::model::{Time, User};
 
-/// One answer: what allows something, its limits, and what refutes it.
+/// A rule that allows something, with its limits, and the policies that refute it.
 pub(crate) struct Allowance<'s> {
     pub(crate) source: Option<GrantSource<'s>>,
     pub(crate) limits: Vec<String>,
-    /// The names of the Deny policies that leave nothing of it.
+    /// The names of the Deny policies that deny all of it.
     pub(crate) refuted_by: Vec<Arc<str>>,
 }
 
-/// What is asked of all subjects.
+/// The questions for all subjects.
 pub(crate) struct Questions<'s> {
     set: &'s PolicySet,
     now: Time,
     namespaces: &'s [String],
-    /// With the question of the same place in the list from which they were made.
+    /// In the order of the list from which they were made.
     asked: Vec<AskedQuestion<'s>>,
     all_denies: BTreeSet<usize>,
 }
 
-/// What grants somebody something, in the terms of one question.
+/// A question, and the rules that grant it to subjects.
 struct AskedQuestion<'s> {
     request: &'s OpenRequest,
     name: AskedName,
@@ -46,12 +46,12 @@ struct AskedQuestion<'s> {
 /// What a rule grants.
 #[derive(Clone, Copy)]
 struct Granted<'s> {
-    /// `None`: a role that the actor may give to anybody.
+    /// `None` for a role that the actor may grant itself.
     source: Option<GrantSource<'s>>,
     requests: GrantedRequests<'s>,
 }
 
-/// A part of what is granted, all of which the same Deny policies touch.
+/// A part of what is granted that is touched by the same Deny policies throughout.
 struct GrantedPart {
     names: Names,
     area: Area,
@@ -61,7 +61,7 @@ struct GrantedPart {
 // === impl Questions ===
 
 impl<'s> Questions<'s> {
-    /// About `requests`, made from questions with `names`, one for each.
+    /// Questions for `requests`, each with the kind of its name.
     pub(crate) fn new(
         set: &'s PolicySet,
         namespaces: &'s [String],
@@ -78,7 +78,7 @@ impl<'s> Questions<'s> {
         }
     }
 
-    /// The Deny policies that may hold up `actor`. In which groups service accounts are is known.
+    /// The Deny policies that may apply to `actor`. The groups of service accounts are known.
     pub(crate) fn denies_for(&self, actor: &Actor) -> ApplicableDenies<'s> {
         let scope = actor.scope();
         if scope.is_masters() {
@@ -90,7 +90,7 @@ impl<'s> Questions<'s> {
         }
     }
 
-    /// What is allowed to `actor` of the question at `place`.
+    /// The extent to which `actor` is allowed the question at the index `place`.
     pub(crate) fn reaches(
         &mut self,
         actor: &Actor,
@@ -125,7 +125,8 @@ impl<'s> Questions<'s> {
         merged.into_iter().map(reach).collect()
     }
 
-    /// Whether all that is asked at `place` is allowed to `actor`, and no Deny may touch it.
+    /// Whether `actor` is allowed everything in the question at the index `place`, and no Deny may
+    /// touch it.
     pub(crate) fn is_whole(&mut self, actor: &Actor, place: usize, denies: &ApplicableDenies<'s>) -> bool {
         if matches!(actor, Actor::Holder(HeldRole { within: Some(_), .. })) {
             return false;
@@ -145,8 +146,9 @@ impl<'s> Questions<'s> {
         })
     }
 
-    /// What allows `actor` what is asked at `place`, about one namespace and name: what has the
-    /// fewest limits, and only where there is nothing else what Deny policies refute.
+    /// The rule that allows `actor` the question at the index `place`, in one namespace and for one
+    /// name: the one with the fewest limits. A rule that Deny policies refute is only returned if
+    /// there is no other.
     pub(crate) fn allowance(
         &mut self,
         actor: &Actor,
@@ -175,7 +177,7 @@ impl<'s> Questions<'s> {
     }
 }
 
-/// The part of `area` in which `actor` is one who may.
+/// The part of `area` in which `actor` may make the request.
 fn within(actor: &Actor, request: &OpenRequest, area: &Area) -> Option<Area> {
     let Actor::Holder(HeldRole {
         within: Some(held), ..
@@ -245,7 +247,7 @@ impl<'s> AskedQuestion<'s> {
         granted
     }
 
-    /// Where in the namespaces it is had is for the caller to see.
+    /// The rules of a role. The caller must restrict them to the namespaces in which it is held.
     fn granted_by_role(&self, held: &HeldRole, set: &'s PolicySet) -> Vec<Granted<'s>> {
         let granted = |names: &'s [String]| Granted {
             source: None,
@@ -284,7 +286,8 @@ impl<'s> AskedQuestion<'s> {
         parts
     }
 
-    /// Where names matter, those that a rule or a Deny policy names apart.
+    /// The names in parts: if names matter, each that the rule or a Deny policy contains is
+    /// separate.
     fn names_in_parts(&self, granted: NameSet<'s>) -> Vec<(Names, NameSet<'s>)> {
         if self.name != AskedName::Target {
             return vec![(Names::all(), granted)];
@@ -302,7 +305,7 @@ impl<'s> AskedQuestion<'s> {
         }
     }
 
-    /// What Deny policies do to what is granted of some names, by namespace.
+    /// The effects of Deny policies on what is granted for these names, by namespace.
     fn areas(
         &mut self,
         granted: &Granted<'s>,
@@ -355,7 +358,7 @@ impl<'s> AskedQuestion<'s> {
         !self.limits(granted, actor).is_empty()
     }
 
-    /// What else a request must be, besides namespace and asked name.
+    /// Restrictions on the requests, other than the namespace and the name in the question.
     fn limits(&self, granted: &Granted<'s>, actor: &Actor) -> Vec<String> {
         let open = Openness {
             name: self.name == AskedName::Any,
@@ -419,7 +422,7 @@ impl<'s> From<GrantingRule<'s>> for Granted<'s> {
 }
 
 impl Question {
-    /// The request in any namespace, or in none.
+    /// The request in any namespace, or without one.
     pub(crate) fn request(&self) -> OpenRequest {
         OpenRequest {
             verb: self.verb.to_owned(),
@@ -442,7 +445,7 @@ impl Question {
 }
 
 impl SubjectScope {
-    /// The user, where it is a service account, of which all groups are known.
+    /// The user, if it is a service account, all of whose groups are known.
     fn as_account(&self) -> Option<User<'static>> {
         let Self::User(name) = self else {
             return None;
