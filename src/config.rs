@@ -8,7 +8,7 @@
 //!
 //! A [`Config`] needs no further checks: paths are absolute, defaults filled in, and
 //! numbers within bounds. The contents of the files that it names are checked by the
-//! modules that use them; [`kubeconfig`] reads one kind.
+//! modules that use them, for example [`kubeconfig`].
 
 pub mod authorizers;
 mod callers;

@@ -348,9 +348,8 @@ impl KeptChanges {
         }
     }
 
-    /// Forgets the oldest changes of `cluster`, if several revisions changed it. If that revision
-    /// must stay, because it also changed other clusters or is compared with, the next revision
-    /// that changed `cluster` counts the forgotten objects as left out.
+    /// Forgets the oldest changes of `cluster`, if several revisions changed it. The next revision that
+    /// changed `cluster` counts the forgotten objects as left out, unless comparisons start after them.
     fn forget_oldest(&mut self, cluster: &Option<String>) {
         let concerns = |revision: &RevisionInForce| revision.changes.bytes_by_cluster().contains_key(cluster);
         let places = (0..).zip(&self.revisions).skip(1);

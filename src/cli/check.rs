@@ -393,7 +393,7 @@ impl Snippets {
     fn line(&mut self, file: &Arc<str>, line: u32) -> Option<String> {
         let text = self.files.entry(Arc::clone(file)).or_insert_with(|| read(file));
         let line = text.lines().nth((line as usize).checked_sub(1)?)?;
-        // The renderer replaces tabs.
+        // The renderer replaces tabs itself.
         let visible = |c: char| if c != '\t' && is_escaped(c) { '\u{fffd}' } else { c };
         (!line.trim().is_empty()).then(|| line.chars().map(visible).collect())
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! push ─▶ [ sealed │ sealed │ … │ current ]   oldest chunks go first
-//!              └── shared with readers, which never hold up a push
+//!              └── shared with readers, which never delay a push
 //! ```
 //!
 //! Lines are copied into chunks. A full chunk is sealed: from then on it is shared with readers by

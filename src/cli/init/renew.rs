@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! --renew             ca/ca.* signs new certificates for server, authorization, admission
-//! --renew-ca, first   ca/next.* is made; pki/ca.crt and the registrations trust both
+//! --renew-ca, first   ca/next.* is made; pki/ca.crt and the webhook configurations trust both
 //! --renew-ca, second  ca/next.* signs all of them, and becomes ca/ca.*
 //! ```
 //!
@@ -28,8 +28,8 @@ use crate::config::files::{CONFIGURATION_BYTES, read_text};
 /// The next CA, between the two runs of `--renew-ca`.
 const NEXT: KeyFiles = KeyFiles("ca/next.crt", "ca/next.key");
 
-/// The time in which programs have read `pki/ca.crt` again: API servers do so every five minutes
-/// (1.36 and later).
+/// The time within which programs read `pki/ca.crt` again: API servers do so every five minutes (1.36
+/// and later).
 const READ_AGAIN: Duration = Duration::from_secs(600);
 
 /// The webhook configurations, which contain the trusted CAs as base64.

@@ -4,7 +4,7 @@
 //! ```text
 //!             ca.crt      server.crt   path-token   next.crt, next.key
 //! Settled     A           of A         a
-//! Prepared    A, B        of A         a, b         of B                 everybody learns of B and b
+//! Prepared    A, B        of A         a, b         of B                 pods and API servers learn B and b
 //! Switched    A, B        of B         b, a                              B and b are in use
 //! Settled     B           of B         b
 //! ```

@@ -1,8 +1,8 @@
 //! Records the outcome of each policy for one object.
 //!
 //! ```text
-//! Run ─▶ expressions (which of them needed what nobody knows?) ─▶ Decided, for each validation
-//!                               └──────────── one judgement for policy and binding ◀──┘
+//! Run ─▶ expressions (which depend on unknown data?) ─▶ Decided, for each validation
+//!                             └──────── one outcome for policy and binding ◀──┘
 //! ```
 
 use std::cell::RefCell;

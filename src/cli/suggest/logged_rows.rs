@@ -91,8 +91,8 @@ pub(crate) fn read_rows(job: &FileJob<'_, LogPart>) -> Result<(), CommandError> 
 
 impl LoggedRow {
     /// # Errors
+    ///
     /// A Parquet file contains something other than a decision.
-    /// A file of columns has something else than a decision.
     pub(crate) fn decision(&self, file: &Path) -> Result<LoggedDecision<'_>, CommandError> {
         let (file, number) = (file.display(), self.number);
         serde_json::from_str(&self.line)

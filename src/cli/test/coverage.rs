@@ -83,9 +83,9 @@ pub(crate) struct CoverageReport {
     validations: CoveredPart,
     mutations: CoveredPart,
     match_conditions: CoveredPart,
-    /// Of all items; 100 if there are none.
+    /// The share of all items that were reached; 100 if there are no items.
     percent: f64,
-    /// What no case reached.
+    /// The items that no case reached.
     missed: Vec<MissedItem>,
     /// Validations and matchConditions that had the same result in every case.
     one_sided: Vec<MissedItem>,
@@ -506,8 +506,8 @@ fn field_of_part(kind: &str, part: &ItemPart) -> String {
     }
 }
 
-/// The coverage in lcov's format: a record for each file, with its lines, and two branches for each item that is
-/// true or false.
+/// The coverage in lcov's format: a record for each file, with its lines, and two branches for each
+/// item that is true or false.
 pub(crate) fn lcov(coverage: &Coverage) -> String {
     let mut files: BTreeMap<&str, Vec<(CoveredPlace<'_>, &CoveredItem)>> = BTreeMap::new();
     for (place, item) in coverage.in_order() {

@@ -308,7 +308,7 @@ impl SuiteRoots<'_> {
         outside_of_all.is_empty().then_some(path)
     }
 
-    /// Those of `path` and the files in it that are outside of these folders.
+    /// The path, or the files in it, that are outside of these folders.
     pub(crate) fn leading_out(&self, path: &Path) -> Vec<PathBuf> {
         if !self.hold(path) {
             return vec![path.to_owned()];

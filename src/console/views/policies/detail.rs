@@ -60,7 +60,7 @@ struct PolicyView<'a> {
     /// The number of the last recent decision that it caused, or would have in Shadow.
     last_sequence: Option<u64>,
     last_time: Option<String>,
-    /// A description of its subjects; empty if it has none.
+    /// A description of the subjects or objects to which it applies; empty if it has none.
     subjects: String,
     /// The number of recent decisions by rule. If the number of rules is known, unused rules are
     /// included.
@@ -120,7 +120,7 @@ struct ObjectText {
 struct DecidingObject {
     about: String,
     counts: Option<RowCounts>,
-    /// A description of its subjects, if it has any.
+    /// A description of the subjects or objects to which it applies, if it has any.
     subjects: String,
     /// Descriptions of its rules, if they are known.
     rules: Vec<String>,
