@@ -20,7 +20,7 @@ const TOO_LONG: &str = "the answer is too long to be read: name a namespace, or 
 /// The time limit for one query or conversion, so that policies under review cannot stall a CI job.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// The deadline of one query.
+/// The deadline of one query or conversion.
 pub(crate) struct TimeLimit {
     end: Instant,
 }
