@@ -8,11 +8,11 @@
 //!                                              what an API server tells of -'
 //! ```
 //!
-//! What a source says is shared by the sets that have it, and so is each object that stays
-//! as it is in a source that changes: neither is read, validated or compiled again.
+//! Sets that contain the same source share its objects. If a source changes, its unchanged objects
+//! are shared, too, and neither read, validated nor compiled again.
 //!
-//! Every step collects all the faults that it finds; the last one happens only if none of
-//! them is an error. Input is text: files are read elsewhere.
+//! Every step collects all errors and warnings; the last step is only reached if there are no
+//! errors. Input is text: files are read elsewhere.
 
 mod access_request;
 mod admission;
@@ -50,20 +50,20 @@ pub use source::{Options, Source, documents, each_object};
 pub use source_objects::{MemoryBudget, SourceLimits, SourceObjects, default_roles};
 pub use validated::{ObjectIdentity, ValidatedObject};
 
-/// A kind that decides.
+/// A kind that Portcullis reads.
 pub struct KnownKind {
     /// The API group; empty for the core group.
     pub group: &'static str,
     pub kind: &'static str,
-    /// The versions in which it can be written.
+    /// The supported versions.
     versions: &'static [&'static str],
-    /// The versions in which API servers are asked for it, best first; none: it is read
-    /// from files alone.
+    /// The versions to request from API servers, in order of preference; empty if the kind is only
+    /// read from files.
     pub watched: &'static [&'static str],
     of: ManifestKind,
 }
 
-/// Every kind that affects decisions, or describes a namespace. Objects of any other may be parameters.
+/// All kinds that affect decisions or tests, and Namespace. Objects of other kinds are parameters.
 pub const KINDS: [KnownKind; 18] = [
     rbac("Role", ManifestKind::Role),
     rbac("ClusterRole", ManifestKind::ClusterRole),
@@ -94,7 +94,7 @@ pub const KINDS: [KnownKind; 18] = [
     legacy("InitializerConfiguration"),
 ];
 
-/// What a manifest is to Portcullis.
+/// The kind of a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ManifestKind {
     Role,
@@ -105,16 +105,16 @@ pub(crate) enum ManifestKind {
     AuthorizationInvariant,
     AdmissionException,
     AccessRequest,
-    /// Cases for `portcullis test`, which may stand beside the policies they test.
+    /// Test cases for `portcullis test`, which may be in the same files as policies.
     PolicyTest,
     Namespace,
     /// A policy, binding or webhook configuration of admission.
     Admission,
-    /// Anything else: admission policies may read it.
+    /// Any other object, which admission policies may use as a parameter.
     Parameter,
 }
 
-/// Why a document is of no kind.
+/// Why the kind of a document is not supported.
 pub(crate) struct UnrecognisedKind {
     pub(crate) kind: FaultKind,
     pub(crate) path: FieldPath,
@@ -122,7 +122,7 @@ pub(crate) struct UnrecognisedKind {
 }
 
 impl ManifestKind {
-    /// The kind of `document`.
+    /// Determines the kind of `document`.
     pub(crate) fn of(document: &Document) -> Result<Self, UnrecognisedKind> {
         let api_version = field(document, "apiVersion")?;
         let kind = field(document, "kind")?;
@@ -213,7 +213,7 @@ const fn admission(kind: &'static str, versions: &'static [&'static str]) -> Kno
     }
 }
 
-/// A kind that no API server of today serves.
+/// A kind that current API servers no longer serve.
 const fn legacy(kind: &'static str) -> KnownKind {
     KnownKind {
         watched: &[],

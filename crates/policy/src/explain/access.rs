@@ -1,4 +1,5 @@
-//! Everybody who may do something, and everything that one user may do.
+//! Reports of `who-can` and `what-can`: everybody who may do something, and everything that one
+//! user may do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,28 +17,28 @@ use crate::authorization::{
 use crate::manifest::{built_in_resources, odd_request};
 use crate::model::{Deadline, ResourceAttributes, Target, Time, User};
 
-/// Who may do this?
+/// The question who may make a request.
 #[derive(Debug, Clone)]
 pub struct WhoCanQuestion {
     pub request: OpenRequest,
 }
 
-/// Why there is no such question.
+/// Why the arguments are not a valid question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OddQuestion {
     /// A path has no name and is in no namespace.
     #[error("a path cannot be combined with a name and a namespace")]
     PathInPlace,
-    /// There is no verb or nothing that it is about.
+    /// The verb or the resource is missing.
     #[error("name a verb and a resource, such as `get` and `pods`, or a verb and a path")]
     Incomplete,
 }
 
-/// Who may, in the order of kinds and names.
+/// The subjects who may make the request, sorted by kind and name.
 #[derive(Debug)]
 pub struct WhoCanAnswer(pub Vec<Grantee>);
 
-/// The same as JSON.
+/// The report as JSON.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WhoCanReport<'a> {
@@ -65,12 +66,13 @@ struct ViaWithLimits<'a> {
 // === impl WhoCanQuestion ===
 
 impl WhoCanQuestion {
-    /// Who may `verb` the `target`: `RESOURCE[.GROUP][/SUBRESOURCE]` of any name or the one given,
-    /// in the namespace `default` or what is given, or a path.
+    /// Creates the question who may `verb` the `target`. The target is a path, or
+    /// `RESOURCE[.GROUP][/SUBRESOURCE]` with any name or the given one, in the given place or the
+    /// namespace `default`.
     ///
     /// # Errors
     ///
-    /// Something is missing, or does not go with a path.
+    /// The verb or resource is missing, or an argument cannot be combined with a path.
     pub fn new(
         verb: &str,
         target: &str,
@@ -104,13 +106,13 @@ impl WhoCanQuestion {
         Ok(Self { request })
     }
 
-    /// Who may, at `now`; `None` where it takes longer than until `deadline`, or the answer is too
-    /// long for anybody to read.
+    /// Answers the question as of `now`; `None` if the deadline passes, or the answer is too long
+    /// to be readable.
     pub fn answer(&self, set: &PolicySet, now: Time, deadline: Deadline<'_>) -> Option<WhoCanAnswer> {
         set.who_can(&self.request, now, deadline).map(WhoCanAnswer)
     }
 
-    /// The resource asked about, if its objects are in no namespace.
+    /// The resource of the question, if it is known to be cluster-scoped.
     pub fn in_no_namespace(&self, set: &PolicySet) -> Option<&str> {
         match &self.request.target {
             OpenTarget::Resource(asked) if set.cluster_scoped().contains(&asked.group, &asked.resource) => {
@@ -120,7 +122,7 @@ impl WhoCanQuestion {
         }
     }
 
-    /// What may have been meant, where Kubernetes has no such verb, group or resource.
+    /// Suggestions for an unknown verb, group or resource.
     pub fn hints(&self, set: &PolicySet) -> Vec<String> {
         let verb = self.request.verb.clone().into();
         let target = match &self.request.target {
@@ -143,14 +145,14 @@ impl WhoCanQuestion {
 // === impl WhoCanAnswer ===
 
 impl WhoCanAnswer {
-    /// For programs.
+    /// The report as JSON.
     pub fn report(&self) -> WhoCanReport<'_> {
         WhoCanReport {
             subjects: self.0.iter().map(SubjectReport::from).collect(),
         }
     }
 
-    /// For people.
+    /// The report as text.
     pub fn in_words(&self, set: &PolicySet) -> Lines {
         let found = &self.0;
         let mut table = TextTable::new(&["KIND", "NAME", "VIA", "LIMITS", "DENIED BY"]);
@@ -208,18 +210,18 @@ impl<'a> From<&'a Grantee> for SubjectReport<'a> {
 
 // What one user may do.
 
-/// What may this user do there?
+/// The question what a user may do.
 #[derive(Debug, Clone)]
 pub struct WhatCanQuestion {
     pub user: User<'static>,
     pub within: Within,
 }
 
-/// What the user may do, rule by rule.
+/// The permissions of the user, rule by rule.
 #[derive(Debug)]
 pub struct WhatCanAnswer(pub Vec<Permission>);
 
-/// The same as JSON.
+/// The report as JSON.
 #[derive(Debug, Serialize)]
 pub struct WhatCanReport<'a> {
     rules: Vec<RuleReport<'a>>,
@@ -239,11 +241,11 @@ struct RuleReport<'a> {
     denied_by: Vec<&'a str>,
 }
 
-/// For each resource whether the user has each verb.
+/// A table of resources and verbs, with what the user may do.
 #[derive(Debug, Default)]
 pub struct AccessMatrix {
-    /// Resources of which the user may do something, in order, as `--resource` takes them, with a
-    /// share for each of [`VERBS`].
+    /// The resources, in order, in the form of `--resource`, with a share for each of [`VERBS`].
+    /// Resources without any are left out.
     pub rows: Vec<(String, Vec<AllowedShare>)>,
 }
 
@@ -265,21 +267,20 @@ const MAX_MATRIX_ROWS: usize = 10_000;
 // === impl WhatCanQuestion ===
 
 impl WhatCanQuestion {
-    /// Everything that the user may do, at `now`; `None` where it takes longer than until
-    /// `deadline`, or the answer is too long for anybody to read.
+    /// Answers the question as of `now`; `None` if the deadline passes, or the answer is too long
+    /// to be readable.
     pub fn answer(&self, set: &PolicySet, now: Time, deadline: Deadline<'_>) -> Option<WhatCanAnswer> {
         let permissions = set.what_can(&self.user, &self.within, now, deadline);
         permissions.map(WhatCanAnswer)
     }
 
-    /// Whether an API server allows the user everything, without asking.
+    /// Whether an API server allows the user everything without calling an authorization webhook.
     pub fn is_never_asked(&self) -> bool {
         self.user.groups.iter().any(|group| group == "system:masters")
     }
 
-    /// For each resource whether the user has each verb: those that Kubernetes serves, and those
-    /// that the user's rules name; `None` where it takes longer than until `deadline`, or there are
-    /// more than 10,000.
+    /// Returns the table of resources and verbs, with the built-in resources and those that the
+    /// user's rules name. `None` if the deadline passes, or there are more than 10,000 resources.
     pub fn matrix(
         &self,
         set: &PolicySet,
@@ -342,14 +343,14 @@ impl WhatCanQuestion {
 // === impl WhatCanAnswer ===
 
 impl WhatCanAnswer {
-    /// For programs.
+    /// The report as JSON.
     pub fn report(&self) -> WhatCanReport<'_> {
         WhatCanReport {
             rules: self.0.iter().map(RuleReport::from).collect(),
         }
     }
 
-    /// For people.
+    /// The report as text.
     pub fn in_words(&self, set: &PolicySet) -> Lines {
         let found = &self.0;
         if found.is_empty() {
@@ -391,7 +392,7 @@ impl WhatCanAnswer {
 // === impl AccessMatrix ===
 
 impl AccessMatrix {
-    /// For people.
+    /// The report as text.
     pub fn in_words(&self) -> Lines {
         let mut heading = vec!["RESOURCE"];
         heading.extend(VERBS);
@@ -455,9 +456,9 @@ pub const fn in_a_word(share: AllowedShare) -> &'static str {
     }
 }
 
-// What `who-can` and `what-can` share: how they name what they found.
+// Names of objects and policies, for `who-can` and `what-can`.
 
-/// An object and its rule, for programs.
+/// An object and its rule, as JSON.
 #[derive(Debug, Serialize)]
 pub struct ViaReport<'a> {
     kind: &'static str,
@@ -488,7 +489,7 @@ pub fn object_and_rule(via: &Via) -> String {
     )
 }
 
-/// On one line, whatever is in it.
+/// Joins the limits on one line.
 pub fn limits_in_words(limits: &[String]) -> String {
     let words = limits
         .iter()
@@ -497,18 +498,18 @@ pub fn limits_in_words(limits: &[String]) -> String {
     text.trim_end_matches(';').to_owned()
 }
 
-/// What a Deny or Limit is about.
+/// A note about a Deny or Limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DenyNote {
     pub name: String,
-    /// Of a Limit, the requests that it lets be: ` all but get pods`; empty of a Deny.
+    /// For a Limit, the requests that it permits: ` all but get pods`; empty for a Deny.
     pub all_but: String,
-    /// Within which it denies, such as its time; empty where it always does.
+    /// What limits the denial, such as a period of time; empty if it is unlimited.
     pub limits: String,
     pub reason: String,
 }
 
-/// What the Denies and Limits of these names are about.
+/// Notes about the Denies and Limits of these names.
 pub fn deny_notes<'a>(names: impl Iterator<Item = &'a Arc<str>>, set: &PolicySet) -> Vec<DenyNote> {
     let names: BTreeSet<&str> = names.map(AsRef::as_ref).collect();
     let policies = set.authorization_policies();
@@ -525,7 +526,7 @@ pub fn deny_notes<'a>(names: impl Iterator<Item = &'a Arc<str>>, set: &PolicySet
     named.map(note).collect()
 }
 
-/// What the rules of a Limit hold.
+/// The requests that the rules of a Limit permit.
 fn all_but(policy: &AuthorizationPolicy) -> String {
     if policy.effect != Effect::Limit {
         return String::new();
@@ -553,7 +554,7 @@ fn all_but(policy: &AuthorizationPolicy) -> String {
     format!(" all but {}", rules.join("; "))
 }
 
-/// What the Denies and Limits of a table are about, below an empty line; nothing where it names none.
+/// An empty line, and the notes about the Denies and Limits of a table; empty if there are none.
 pub fn deny_lines<'a>(names: impl Iterator<Item = &'a Arc<str>>, set: &PolicySet) -> Lines {
     let mut lines = Lines::new();
     for (position, policy) in deny_notes(names, set).into_iter().enumerate() {

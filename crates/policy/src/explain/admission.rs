@@ -1,4 +1,4 @@
-//! Answers about admission: what becomes of a review, step by step.
+//! Reports about admission: the decision on a review, step by step.
 
 mod review;
 
@@ -18,33 +18,34 @@ pub use review::{
     OfflineDecision, OfflineReview, OfflineReviewResult, StepRecorder, TracedStep, TracedValue,
 };
 
-/// The phases, in the order in which an API server asks.
+/// The phases, in the order in which an API server calls them.
 pub const PHASES: [Phase; 2] = [Phase::Mutate, Phase::Validate];
 
-// What became of a review, as text and as JSON.
+// The decision on a review, as text and as JSON.
 
-/// Longest value or expression that is shown to people, in characters.
+/// The most characters of a value or expression in text.
 const SHOWN: usize = 160;
 
-/// An answer as JSON.
+/// A decision as JSON.
 #[derive(Serialize)]
 pub struct AdmitExplained<'a> {
-    /// `null` where it is not known.
+    /// `null` if it is not known.
     allowed: Option<bool>,
     reply: &'a RawValue,
-    /// The webhooks whose answers are missing.
+    /// The webhooks without a recorded response.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     unknown: &'a [String],
     trace: &'a [TracedStep],
 }
 
-/// An object of `-f`, and its answer.
+/// An object of `-f`, and the result of its review.
 pub struct AnsweredObject {
     pub about: ReviewOfManifest,
     pub answered: OfflineReviewResult,
 }
 
-/// The answers about all objects of `-f` as JSON; one alone is as an answer to a review.
+/// The decisions on all objects of `-f` as JSON. A single object has the form of a decision on a
+/// review.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum AdmitAllExplained<'a> {
@@ -54,14 +55,14 @@ pub enum AdmitAllExplained<'a> {
         notes: &'a [String],
     },
     Many {
-        /// `null` where one is not known.
+        /// `null` if a decision is not known.
         allowed: Option<bool>,
         objects: Vec<ObjectExplained<'a>>,
         notes: &'a [String],
     },
 }
 
-/// An answer about one object of several.
+/// The decision on one of several objects.
 #[derive(Serialize)]
 pub struct ObjectExplained<'a> {
     file: &'a str,
@@ -73,13 +74,13 @@ pub struct ObjectExplained<'a> {
     answer: AdmitExplained<'a>,
 }
 
-/// The answers about all objects of `-f`, and notes on them, in words.
+/// The decisions on all objects of `-f`, and notes on them, as text.
 pub struct AdmitAllInWords<'a>(pub &'a [AnsweredObject], pub &'a [String]);
 
-/// The steps to an answer, in words.
+/// The steps of a decision as text.
 pub struct StepsInWords<'a>(pub &'a [TracedStep]);
 
-/// An answer in words.
+/// A decision as text.
 pub struct AdmitInWords<'a>(pub &'a OfflineReviewResult);
 
 impl<'a> AdmitExplained<'a> {
@@ -295,12 +296,12 @@ impl fmt::Display for TracedValue {
     }
 }
 
-/// In one line and not too long.
+/// The text on one line, truncated.
 fn excerpt(text: &str) -> String {
     let mut line = String::new();
     for (position, word) in text.split_whitespace().enumerate() {
         let separator = if position > 0 { " " } else { "" };
-        // Writing to text does not fail.
+        // Writing to a string does not fail.
         let _ = write!(line, "{separator}{word}");
     }
     match line.char_indices().nth(SHOWN) {

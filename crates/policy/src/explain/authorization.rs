@@ -1,4 +1,4 @@
-//! Answers about authorization: a decision with all that was considered.
+//! Reports about authorization: a decision with everything that was evaluated.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -22,38 +22,37 @@ pub struct DecisionExplanation<'a> {
     decision: Decision,
     reason: String,
     trace: &'a [TraceEntry],
-    /// Other authorizers whose turn it was.
+    /// The other authorizers that come into play.
     #[serde(skip_serializing_if = "<[AuthorizerTurn]>::is_empty")]
     webhooks: &'a [AuthorizerTurn],
-    /// Events of a very long trace that are not listed.
+    /// The number of events that are left out of a very long trace.
     #[serde(skip_serializing_if = "is_zero")]
     omitted: usize,
-    /// What may have been meant, where Kubernetes has no such verb, group or resource.
+    /// Suggestions for an unknown verb, group or resource.
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     hints: &'a [String],
 }
 
-/// What decides a request, and all that was considered.
+/// The decision on a request, with everything that was evaluated.
 pub struct AuthorizationAnswer {
     pub consulted: ConsultationReport,
     pub trace: Trace,
-    /// What may have been meant, where Kubernetes has no such verb, group or resource, and what the answer takes
-    /// for granted.
+    /// Suggestions for an unknown verb, group or resource, and assumptions of the answer.
     pub hints: Vec<String>,
-    /// How many bindings apply to the user where the request is.
+    /// The number of bindings that apply to the user in the namespace of the request.
     pub bindings: usize,
 }
 
-/// A decision in words.
+/// A decision as text.
 pub struct InWords<'a> {
     pub consulted: &'a ConsultationReport,
     pub trace: &'a Trace,
-    /// How many bindings apply to the user where the request is.
+    /// The number of bindings that apply to the user in the namespace of the request.
     pub bindings: usize,
 }
 
 impl AuthorizationAnswer {
-    /// What `loaded` decides about a request of `cluster` at `now`. Other authorizers are not asked.
+    /// Decides a request of `cluster` by `loaded` as of `now`. Other authorizers are not called.
     pub fn new(loaded: &LoadedPolicies, cluster: &str, attributes: &Attributes<'_>, now: Time) -> Self {
         let policies = loaded.policies.for_cluster(cluster);
         let (own, trace) = policies.explain(attributes, now);
@@ -68,12 +67,12 @@ impl AuthorizationAnswer {
         }
     }
 
-    /// For programs.
+    /// The report as JSON.
     pub fn report(&self) -> DecisionExplanation<'_> {
         DecisionExplanation::new(&self.consulted, &self.trace, &self.hints)
     }
 
-    /// For people.
+    /// The report as text.
     pub fn in_words(&self) -> Lines {
         let words = InWords {
             consulted: &self.consulted,
@@ -103,7 +102,7 @@ fn is_zero(number: &usize) -> bool {
 }
 
 impl InWords<'_> {
-    /// The decision, its cause, and all that was considered.
+    /// The decision, its cause, and everything that was evaluated.
     pub fn lines(&self) -> Lines {
         let mut lines = self.decision();
         lines.append(&self.considered());
@@ -167,7 +166,7 @@ impl InWords<'_> {
     }
 }
 
-/// The names of those of whom nobody knows what they say.
+/// The names of the authorizers whose decisions are not known.
 fn asked(consulted: &ConsultationReport) -> String {
     let names: Vec<_> = consulted.unanswered().map(|name| format!("`{name}`")).collect();
     names.join(", ")
@@ -193,8 +192,8 @@ pub fn object(kind: impl Display, namespace: &str, name: &str) -> String {
     }
 }
 
-/// Every event on a line of its own, in columns: as they were considered or, where nothing
-/// matched, those that came nearest first.
+/// One line for each event, in columns: in the order of evaluation or, if nothing matched, the
+/// nearest ones first.
 fn considered(trace: &Trace, decision: Decision) -> Lines {
     let mut lines = Lines::new();
     lines.line("");
@@ -215,8 +214,8 @@ fn considered(trace: &Trace, decision: Decision) -> Lines {
     lines
 }
 
-/// What was considered, each object with what became of it: in order or, where nothing matched,
-/// those that came nearest first.
+/// The evaluated objects with their findings: in the order of evaluation or, if nothing matched,
+/// the nearest ones first.
 pub fn considered_rows(trace: &Trace, decision: Decision) -> Vec<(String, String)> {
     let mut events: Vec<&TraceEntry> = trace.events.iter().collect();
     if decision == Decision::NoOpinion {
@@ -228,8 +227,8 @@ pub fn considered_rows(trace: &Trace, decision: Decision) -> Vec<(String, String
         .collect()
 }
 
-/// How near it came to apply: conditions are evaluated last, and a role that is missing could
-/// allow anything.
+/// How close a policy is to matching. Conditions are evaluated last, and a missing role could allow
+/// anything.
 const fn nearness(finding: &Finding) -> (u8, Option<Criterion>) {
     match finding {
         Finding::Match { .. }
@@ -245,7 +244,7 @@ const fn nearness(finding: &Finding) -> (u8, Option<Criterion>) {
     }
 }
 
-/// The object with what it does: `AuthorizationPolicy/a (Deny, Shadow)`, `RoleBinding/n/b -> Role/r`.
+/// The object with its effect: `AuthorizationPolicy/a (Deny, Shadow)`, `RoleBinding/n/b -> Role/r`.
 fn event_object(event: &TraceEntry) -> String {
     let mut text = object(event.kind, &event.namespace, &event.name);
     if let Some(effect) = event.effect {
@@ -265,7 +264,7 @@ fn event_object(event: &TraceEntry) -> String {
 fn finding(finding: &Finding) -> String {
     match finding {
         Finding::Match { rule, decision } => format!("rule {rule} applies: {decision}"),
-        // Subjects belong to the whole policy, whichever rule came nearest.
+        // Subjects belong to the whole policy and not to a rule.
         Finding::NoMatch {
             rule: Some(rule),
             criterion,
@@ -319,7 +318,7 @@ fn finding(finding: &Finding) -> String {
     }
 }
 
-/// A Limit applies by no rule.
+/// A Limit applies to requests that no rule matches.
 fn applies(rule: Option<usize>, applies: &str) -> String {
     match rule {
         Some(rule) => format!("rule {rule} {applies}"),
@@ -347,23 +346,23 @@ const fn misfit(criterion: Criterion) -> &'static str {
     }
 }
 
-// Other authorizers, offline: which ones would be asked about a request, and the effect
-// of recorded answers. Nothing is called.
+// Other authorizers, offline: which ones would be called for a request, and the effect of recorded
+// responses.
 
-/// What authorizers answer, by name.
+/// The recorded responses of authorizers, by name.
 #[derive(Debug, Default)]
 pub struct Opinions(BTreeMap<String, Opinion>);
 
-/// What comes of a request.
+/// The result of consulting all authorizers.
 pub struct ConsultationReport {
     pub authorization: Authorization<'static>,
-    /// What went wrong on the way; empty if nothing did.
+    /// `evaluationError`; empty if there was no error.
     pub error: String,
-    /// Those whose turn it was.
+    /// The authorizers that were consulted.
     pub turns: Vec<AuthorizerTurn>,
 }
 
-/// One authorizer whose turn it was.
+/// An authorizer that was consulted.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthorizerTurn {
@@ -372,30 +371,30 @@ pub struct AuthorizerTurn {
     pub outcome: TurnOutcome,
 }
 
-/// What became of it.
+/// The result of consulting one authorizer.
 #[derive(Debug, Serialize)]
 #[serde(tag = "result", rename_all = "camelCase")]
 pub enum TurnOutcome {
-    /// It would be asked, and nobody knows what it says.
+    /// It would be called, and no response is recorded.
     Asked,
-    /// It was asked: what is recorded.
+    /// It would be called, and this decision is recorded.
     Answered { decision: Decision },
-    /// It is passed over: this condition is false.
+    /// It is skipped, because this condition is false.
     ConditionFalse { condition: String },
-    /// A condition has no result: under failurePolicy.
+    /// A condition failed, and this is the decision of `failurePolicy`.
     ConditionError { error: String, decision: Decision },
 }
 
 impl ConsultationReport {
-    /// The names of those that would be asked, and of which nobody knows what they say.
+    /// The names of the authorizers that would be called, and have no recorded response.
     pub fn unanswered(&self) -> impl Iterator<Item = &str> {
         let asked = |turn: &&AuthorizerTurn| matches!(turn.outcome, TurnOutcome::Asked);
         self.turns.iter().filter(asked).map(|turn| turn.name.as_str())
     }
 }
 
-/// Decides by `policies`, and where they have no opinion by what `recorded` says
-/// of `authorizers`, up to the first of which it says nothing.
+/// Decides by `policies` and, if they have no opinion, by the `recorded` responses of
+/// `authorizers`, up to the first without one.
 pub fn consult(
     policies: &PolicySet,
     attributes: &Attributes<'_>,
@@ -452,7 +451,7 @@ fn turn(
 // === impl Opinions ===
 
 impl Opinions {
-    /// Reads a map of names to what stands under `status` of their reviews.
+    /// Reads a mapping of names to the `status` of their responses.
     pub fn read(written: &Value, path: &FieldPath, fault: &mut dyn FnMut(FieldPath, String)) -> Self {
         let Some(entries) = written.as_object() else {
             fault(path.clone(), "must be a mapping of names".to_owned());
@@ -469,7 +468,7 @@ impl Opinions {
         Self(opinions)
     }
 
-    /// What was recorded; of several by one authorizer, the first.
+    /// The recorded responses; of several by one authorizer, the first.
     pub fn of(recorded: Vec<NamedOpinion>) -> Self {
         let mut opinions = BTreeMap::new();
         for NamedOpinion { name, opinion } in recorded {
@@ -478,7 +477,7 @@ impl Opinions {
         Self(opinions)
     }
 
-    /// The names that none of `authorizers` has.
+    /// The names that are not among `authorizers`.
     pub fn foreign<'a>(&'a self, authorizers: &'a [Authorizer]) -> impl Iterator<Item = &'a str> {
         let names = self.0.keys().map(String::as_str);
         names.filter(|name| authorizers.iter().all(|authorizer| authorizer.name != *name))

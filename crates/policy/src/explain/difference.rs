@@ -1,4 +1,4 @@
-//! What two sets of policies decide otherwise, for people and for programs.
+//! The differences between the decisions of two policy sets, as text, Markdown and JSON.
 
 use std::collections::HashMap;
 
@@ -10,32 +10,32 @@ use super::invariants::{ChangedInvariant, ReportedCause, subject_access_review};
 use crate::authorization::proof::{Answer, DecisionChange, Region, RegionSummary, Side, TextSet};
 use crate::model::{Deadline, Decision, LabelSelector};
 
-/// The answer of `portcullis diff`.
+/// The report of `portcullis diff`.
 #[derive(Debug, Serialize)]
 pub struct DifferenceReport {
-    /// No request is decided otherwise.
+    /// Whether every request is decided as before.
     pub same: bool,
-    /// Requests that are allowed, and were not.
+    /// Requests that are newly allowed.
     pub gains: Vec<ReportedChange>,
-    /// Requests that were allowed, and are not.
+    /// Requests that are no longer allowed.
     pub losses: Vec<ReportedChange>,
     /// Requests that are denied where there was no opinion, and the reverse.
     pub otherwise: Vec<ReportedChange>,
-    /// Requests that are decided as before, by something else; only where that was asked for.
+    /// Requests that are decided as before, but by another object; only on request.
     pub reasons: Vec<ReportedChange>,
-    /// How each AuthorizationInvariant stands before and after.
+    /// The status of each AuthorizationInvariant before and after.
     pub invariants: Vec<ChangedInvariant>,
 }
 
-/// Requests that are decided otherwise in the same way.
+/// Requests whose decision changes in the same way.
 #[derive(Debug, Serialize)]
 pub struct ReportedChange {
     #[serde(rename = "box")]
     requests: RequestBox,
-    /// Expressions that all hold for them.
+    /// Expressions that are all true for the requests.
     #[serde(rename = "where")]
     conditions: Vec<String>,
-    /// No request was found for which the expressions come to this.
+    /// Whether no request was found for which the expressions have these results.
     undecided: bool,
     before: ReportedAnswer,
     after: ReportedAnswer,
@@ -48,16 +48,16 @@ pub struct ReportedChange {
     example: Option<String>,
 }
 
-/// The most parts with the same decisions and causes that are listed for people: conditions and excluded
-/// groups of other policies part the requests again and again.
+/// The most parts with the same decisions and causes that are listed in text. Conditions and
+/// excluded groups of other policies can split the requests many times.
 const MAX_LISTED_PARTS: usize = 8;
 
-/// One change, or several that differ in their requests alone, for people.
+/// One change, or several that differ only in their requests, as text.
 struct ChangeInWords<'c> {
     sentence: String,
     decisions: String,
     example: Option<&'c str>,
-    /// How many others with the same decisions and causes are not listed.
+    /// The number of other parts with the same decisions and causes that are not listed.
     more: usize,
 }
 
@@ -69,7 +69,7 @@ struct ReportedAnswer {
     words: String,
 }
 
-/// The sides of a region that do not hold everything.
+/// The sides of a region that are restricted.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RequestBox {
@@ -136,7 +136,7 @@ struct SelectorTexts {
     not_within: Vec<String>,
 }
 
-/// What is asked of the labels of the namespace.
+/// The requirements on the labels of the namespace.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct LabelTexts {
@@ -144,7 +144,7 @@ struct LabelTexts {
     within: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_within: Vec<String>,
-    /// `true` where the gateway has to know them, `false` where it must not.
+    /// Whether the gateway must know the labels, or must not know them.
     #[serde(skip_serializing_if = "Option::is_none")]
     known: Option<bool>,
 }
@@ -152,7 +152,7 @@ struct LabelTexts {
 // === impl DifferenceReport ===
 
 impl DifferenceReport {
-    /// The report of all `changes`, of changed `reasons`, and of `invariants`.
+    /// Creates the report of all `changes`, changed `reasons`, and `invariants`.
     #[must_use]
     pub fn new(
         changes: &[DecisionChange],
@@ -176,15 +176,15 @@ impl DifferenceReport {
         }
     }
 
-    /// Whether anybody gains anything, or is no more denied what an authorizer that is asked next may
-    /// allow.
+    /// Whether a request is newly allowed, or no longer denied, so that the next authorizer may
+    /// allow it.
     #[must_use]
     pub fn may_grant(&self) -> bool {
         let is_lifted = |change: &ReportedChange| change.before.decision == Decision::Deny;
         !self.gains.is_empty() || self.otherwise.iter().any(is_lifted)
     }
 
-    /// The same in sentences. From the deadline on, each change has one of its own.
+    /// The report as text. Once the deadline has passed, changes are no longer summarized.
     #[must_use]
     pub fn in_words(&self, deadline: Deadline<'_>) -> Lines {
         let mut lines = Lines::new();
@@ -216,7 +216,7 @@ impl DifferenceReport {
         news.for_each(|invariant| invariant.describe(lines));
     }
 
-    /// The same as Markdown, for a comment on a change that is reviewed.
+    /// The report as Markdown, for a comment in a code review.
     #[must_use]
     pub fn as_markdown(&self, deadline: Deadline<'_>) -> Lines {
         let mut lines = Lines::new();
@@ -262,7 +262,7 @@ impl DifferenceReport {
     }
 }
 
-/// Each change; those with the same decisions and causes as one, where one sentence says the same.
+/// Groups changes with the same decisions and causes, and summarizes them if one sentence suffices.
 fn in_words<'c>(changes: &'c [ReportedChange], deadline: Deadline<'_>) -> Vec<ChangeInWords<'c>> {
     let mut groups: Vec<Vec<&ReportedChange>> = Vec::new();
     let mut known: HashMap<(String, bool, bool), usize> = HashMap::new();
@@ -291,7 +291,7 @@ impl<'c> ChangeInWords<'c> {
         let regions: Vec<&Region> = group.iter().map(|change| &change.region).collect();
         let listed: usize = group.iter().map(|change| change.sentence.len()).sum();
         let summary = RegionSummary::new(&regions, deadline).map(|summary| summary.to_string());
-        // Little is won by a sentence that is nearly as long as the list.
+        // A summary that is nearly as long as the list is not worth it.
         let summary = summary.filter(|summary| group.len() > 1 && summary.len() * 3 < listed * 2);
         let one = |change: &&'c ReportedChange, sentence: String| Self {
             sentence,
@@ -304,7 +304,7 @@ impl<'c> ChangeInWords<'c> {
         }
         let mut listed: Vec<_> = group.iter().collect();
         if group.len() > MAX_LISTED_PARTS {
-            // The simplest say most, and so do their examples.
+            // The shortest sentences are the most informative.
             listed.sort_by_key(|change| change.sentence.len());
             listed.truncate(MAX_LISTED_PARTS);
         }
@@ -326,8 +326,9 @@ impl<'c> ChangeInWords<'c> {
     }
 }
 
-/// What would end a cell of a table, begin an element or be made a link does not. Forges link `@name` and
-/// `#1` even after a backslash, but not with a space of no width in between.
+/// Escapes text for a cell of a Markdown table, so that it cannot end the cell, begin an HTML
+/// element or become a link. Code hosts link `@name` and `#1` even after a backslash, but not with
+/// a zero-width space in between.
 fn cell(text: &str) -> String {
     let mut cell = String::with_capacity(text.len());
     for c in text.chars() {
@@ -371,7 +372,7 @@ impl ReportedChange {
         format!("{} -> {}", self.before.words, self.after.words)
     }
 
-    /// The same in one sentence.
+    /// The change in one sentence.
     #[must_use]
     pub fn message(&self) -> String {
         let example = self
@@ -386,7 +387,8 @@ impl ReportedChange {
         )
     }
 
-    /// Kind, namespace and name of what decides after the change, then of what did before.
+    /// Kind, namespace and name of the object that decides after the change, then of the one
+    /// before.
     #[must_use]
     pub fn objects(&self) -> Vec<[&str; 3]> {
         let answers = [&self.after, &self.before].into_iter();
@@ -445,7 +447,7 @@ impl RequestBox {
 }
 
 impl LabelTexts {
-    /// `None` where nothing is asked.
+    /// `None` if there are no requirements.
     fn new(region: &Region) -> Option<Self> {
         let asked = region.namespace_labels();
         let texts = |selectors: &[&LabelSelector]| selectors.iter().map(ToString::to_string).collect();
@@ -458,7 +460,7 @@ impl LabelTexts {
 }
 
 impl Texts {
-    /// `None` where it holds everything.
+    /// `None` if the set is unrestricted.
     fn new(set: &TextSet) -> Option<Self> {
         let list = |patterns: &std::collections::BTreeSet<std::sync::Arc<str>>| -> Vec<String> {
             patterns.iter().map(ToString::to_string).collect()

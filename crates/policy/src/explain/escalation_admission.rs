@@ -1,4 +1,4 @@
-//! Whether the Pod that a step of an escalation needs would be admitted.
+//! Whether admission policies would admit the Pods that escalations need.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -16,7 +16,8 @@ use crate::document::{Document, Node};
 use crate::model::{Deadline, Time, User};
 
 impl EscalationAnswer {
-    /// Asks the admission policies of `loaded` for the plainest workload that each step needs.
+    /// Checks for each step that needs a workload whether the admission policies of `loaded` admit
+    /// a minimal one.
     pub fn ask_admission(&mut self, loaded: &LoadedPolicies, review: PodReview<'_>) {
         let mut asked: BTreeMap<(Identity, Identity, &str), WorkloadAdmission> = BTreeMap::new();
         let set = loaded.admission.for_cluster(review.cluster);
@@ -45,20 +46,20 @@ impl EscalationAnswer {
     }
 }
 
-/// How to ask for Pods.
+/// The context for reviews of Pods.
 #[derive(Clone, Copy)]
 pub struct PodReview<'a> {
-    /// Whose policies.
+    /// The cluster whose policies are evaluated.
     pub cluster: &'a str,
-    /// The instant for which it is decided.
+    /// The time as of which reviews are decided.
     pub now: Time,
-    /// Tells how long steps take.
+    /// The clock for the durations of steps.
     pub clock: fn() -> Instant,
-    /// Whether the time is over: then nothing more is asked.
+    /// Whether the deadline has passed; then no more reviews are made.
     pub deadline: &'a dyn Fn() -> bool,
 }
 
-/// Resource, kind and API version of workloads, and who makes their Pods.
+/// Resource, kind and API version of workloads, and the controller that creates their Pods.
 const WORKLOADS: [(&str, &str, &str, &str); 7] = [
     (
         "replicationcontrollers",
@@ -75,8 +76,8 @@ const WORKLOADS: [(&str, &str, &str, &str); 7] = [
 ];
 
 impl PodReview<'_> {
-    /// What the policies say where `user` writes a workload of `resource` whose Pod runs as `account`, and
-    /// where its controller then makes the Pod.
+    /// Whether the policies admit a workload of `resource` by `user` whose Pod runs as `account`,
+    /// and then the Pod of its controller.
     fn of(
         &self,
         loaded: &LoadedPolicies,
@@ -92,7 +93,7 @@ impl PodReview<'_> {
         else {
             return self.answer(loaded, user, pod);
         };
-        // Controllers of Jobs take no other Pods.
+        // Jobs do not allow other restart policies.
         let spec = match *kind {
             "Job" | "CronJob" => pod_spec(&account.name, "Never"),
             _ => spec,
@@ -166,7 +167,7 @@ impl PodReview<'_> {
     }
 }
 
-/// A Pod that asks for nothing: it keeps within the Restricted Pod Security Standard.
+/// A minimal Pod that complies with the Restricted Pod Security Standard.
 fn pod_spec(account: &str, restart: &str) -> Value {
     json!({
         "serviceAccountName": account,
@@ -184,7 +185,7 @@ fn pod_spec(account: &str, restart: &str) -> Value {
 // === impl Identity ===
 
 impl Identity {
-    /// A user who has it: of a group or a role, somebody.
+    /// A user with this identity; for a group or a role, a member called `somebody`.
     fn as_user(&self) -> User<'static> {
         match self.kind {
             "User" => Self::user_called(self.name.clone()),

@@ -1,4 +1,4 @@
-//! Who can become whom.
+//! Reports about escalations: who can become whom.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,27 +13,27 @@ use crate::authorization::{
     Within, WorkloadAdmission,
 };
 
-/// What a question on the command line lacks.
+/// Why arguments on the command line are not a valid question.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EscalationQuestionError {
-    /// It is no subject.
+    /// Not a subject.
     #[error(
         "`{0}` is no subject: expected `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`, or the name of \
          a user"
     )]
     Subject(String),
-    /// It is no request.
+    /// Not a request.
     #[error(
         "`{0}` is no request: expected `VERB RESOURCE[.GROUP][/SUBRESOURCE] [--name NAME] [-n NS or -A]`, or a verb and a path"
     )]
     Request(String),
 }
 
-/// Who can become whom, in the order of names.
+/// The paths by which subjects can become others, sorted by name.
 #[derive(Debug)]
 pub struct EscalationAnswer(pub Escalations);
 
-/// The same as JSON.
+/// The report as JSON.
 #[derive(Debug, Serialize)]
 pub struct EscalationReport<'a> {
     paths: Vec<PathReport<'a>>,
@@ -61,11 +61,11 @@ struct StepReport<'a> {
     admission: Option<AdmissionReport<'a>>,
 }
 
-/// What admission policies say of the Pod that a step needs.
+/// Whether admission policies admit the Pod that a step needs.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AdmissionReport<'a> {
-    /// `null` where it is not known.
+    /// `null` if it is not known.
     allowed: Option<bool>,
     #[serde(serialize_with = "objects", skip_serializing_if = "<[ObjectName]>::is_empty")]
     refused_by: &'a [ObjectName],
@@ -94,11 +94,11 @@ fn objects<S: Serializer>(objects: &[ObjectName], serializer: S) -> Result<S::Ok
     }))
 }
 
-/// The subject that `text` names: `Group dev`, `ServiceAccount shop/backup`, `User alice` or `alice`.
+/// Parses a subject: `Group dev`, `ServiceAccount shop/backup`, `User alice` or `alice`.
 ///
 /// # Errors
 ///
-/// It names none.
+/// The text is not a subject.
 pub fn subject(text: &str) -> Result<Subject, EscalationQuestionError> {
     let odd = || EscalationQuestionError::Subject(text.to_owned());
     let text = text.trim();
@@ -122,12 +122,12 @@ pub fn subject(text: &str) -> Result<Subject, EscalationQuestionError> {
     }
 }
 
-/// What `text` names: a subject, or a request such as `get secrets -n prod`; a request without
-/// namespace is in `namespace`.
+/// Parses a subject, or a request such as `get secrets -n prod`. `namespace` is the default
+/// namespace of a request.
 ///
 /// # Errors
 ///
-/// It names neither.
+/// The text is neither.
 pub fn target(text: &str, namespace: &str) -> Result<EscalationTarget, EscalationQuestionError> {
     if let Ok(subject) = subject(text) {
         return Ok(EscalationTarget::Subject(subject));
@@ -158,7 +158,7 @@ pub fn target(text: &str, namespace: &str) -> Result<EscalationTarget, Escalatio
 // === impl EscalationAnswer ===
 
 impl EscalationAnswer {
-    /// For programs.
+    /// The report as JSON.
     pub fn report(&self) -> EscalationReport<'_> {
         EscalationReport {
             paths: self.0.paths.iter().map(PathReport::from).collect(),
@@ -166,7 +166,7 @@ impl EscalationAnswer {
         }
     }
 
-    /// For people.
+    /// The report as text.
     pub fn in_words(&self) -> Lines {
         let mut lines = Lines::new();
         let (own, others): (Vec<_>, Vec<_>) = self.0.paths.iter().partition(|path| is_of_kubernetes(path));
@@ -201,7 +201,7 @@ impl EscalationAnswer {
         lines
     }
 
-    /// In the language of Graphviz.
+    /// The paths as a graph in the DOT language of Graphviz.
     pub fn dot(&self) -> String {
         let drawing = Drawing::of(&self.0);
         let mut text = "digraph escalations {\n  rankdir=LR;\n  node [shape=box];\n".to_owned();
@@ -221,7 +221,7 @@ impl EscalationAnswer {
         text
     }
 
-    /// In the language of Mermaid.
+    /// The paths as a Mermaid flowchart.
     pub fn mermaid(&self) -> String {
         let drawing = Drawing::of(&self.0);
         let mut text = "flowchart LR\n".to_owned();
@@ -237,7 +237,8 @@ impl EscalationAnswer {
     }
 }
 
-/// Whether a component of Kubernetes takes the path by what an API server grants it: nobody is to mend that.
+/// Whether the path is that of a component of Kubernetes, by default bindings of an API server,
+/// which nobody has to fix.
 fn is_of_kubernetes(path: &EscalationPath) -> bool {
     let Identity {
         kind,
@@ -324,7 +325,7 @@ fn in_dot(text: &str) -> String {
     one_line(text).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// Mermaid reads entities, and `#` begins one.
+/// Escapes text for Mermaid, in which `#` begins an entity.
 fn in_mermaid(text: &str) -> String {
     let escaped = |c: char| match c {
         '#' | '"' | '<' | '>' | '&' | '`' | '\\' | '|' | '[' | ']' => format!("#{};", u32::from(c)),
@@ -333,7 +334,7 @@ fn in_mermaid(text: &str) -> String {
     one_line(text).chars().map(escaped).collect()
 }
 
-/// The steps of all paths, each once.
+/// The graph of the steps of all paths, without duplicates.
 struct Drawing {
     numbers: BTreeMap<Identity, usize>,
     edges: Vec<DrawnEdge>,
@@ -390,11 +391,12 @@ impl DrawnEdge {
     }
 }
 
-/// The Pods that run, by namespace and name of the service account.
+/// The name of a running Pod, by namespace and name of its service account.
 pub type RunningPods = BTreeMap<(String, String), String>;
 
 impl EscalationAnswer {
-    /// Says of each step that needs a running Pod which one there is, if `running` has all.
+    /// Adds to each step that needs a running Pod the name of one. `running` must have a Pod for
+    /// each service account that has any.
     pub fn name_running(&mut self, running: &RunningPods) {
         let paths = self.0.paths.iter_mut().chain(&mut self.0.refuted);
         for step in paths.flat_map(|path| &mut path.steps) {

@@ -1,4 +1,4 @@
-//! Invariants that are broken, for people and for programs.
+//! Reports about invariants, as text and JSON.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -12,11 +12,11 @@ use crate::authorization::proof::{
 use crate::authorization::{AuthorizationInvariant, Enforcement, PolicySet};
 use crate::model::{Attributes, Cause, Time};
 
-/// What no invariant can see, for the end of a report.
+/// What invariants do not cover, for the end of a report.
 pub const OUT_OF_SIGHT: &str = "outside the sight of invariants: system:masters and `neverDeny`, requests that an \
      API server answers by other authorizers or without asking, and RBAC that is not known here";
 
-/// The object that decided, as the decision log has it.
+/// The object that decided, in the form of the decision log.
 #[derive(Debug, Serialize)]
 pub(crate) struct ReportedCause {
     kind: &'static str,
@@ -27,36 +27,36 @@ pub(crate) struct ReportedCause {
     rule: Option<usize>,
 }
 
-/// An invariant, and what is known of it.
+/// An invariant with its status.
 #[derive(Debug)]
 pub struct CheckedInvariant {
     /// `metadata.name`.
     pub name: String,
-    /// What becomes of a write that breaks it.
+    /// What happens to a write that breaks it.
     pub enforcement: Enforcement,
     /// `spec.reason`.
     pub reason: String,
-    /// Whether it holds.
+    /// Whether it holds, and why not.
     pub status: InvariantStatus,
 }
 
-/// How an invariant stands before and after a change.
+/// The status of an invariant before and after a change.
 #[derive(Debug, Serialize)]
 pub struct ChangedInvariant {
     name: String,
     enforcement: Enforcement,
-    /// `None` where it is not there.
+    /// `None` if the invariant does not exist.
     before: Option<&'static str>,
     after: Option<&'static str>,
-    /// A request that breaks it after the change.
+    /// A request that breaks the invariant after the change.
     witness: Option<Value>,
-    /// What allows such requests then.
+    /// The objects that allow such requests.
     objects: Vec<ReportedCause>,
     #[serde(skip)]
     sentences: Vec<String>,
 }
 
-/// How each invariant of `set` stands, which decides the requests of `cluster`, from `now` on.
+/// The status of each invariant of `set`, which decides the requests of `cluster`, from `now` on.
 ///
 /// # Errors
 /// The limit is reached before any is examined.
@@ -86,7 +86,7 @@ pub fn checked_invariants(
     Ok(set.invariants().map(|invariant| check(invariant)).collect())
 }
 
-/// How each invariant of either side stands on both, by name.
+/// The status of each invariant before and after, sorted by name.
 #[must_use]
 pub fn changed_invariants(before: &[CheckedInvariant], after: &[CheckedInvariant]) -> Vec<ChangedInvariant> {
     let of = |list: &'_ [CheckedInvariant], name: &str| list.iter().position(|one| one.name == name);
@@ -136,7 +136,7 @@ impl InvariantStatus {
 // === impl CheckedInvariant ===
 
 impl CheckedInvariant {
-    /// Why it does not hold, in as many sentences as there are causes; none where it holds.
+    /// Why the invariant does not hold, one sentence for each cause; empty if it holds.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         match &self.status {
@@ -148,7 +148,7 @@ impl CheckedInvariant {
     }
 }
 
-/// The review that an API server sends to ask for `attributes`.
+/// The SubjectAccessReview that an API server sends for `attributes`.
 pub(super) fn subject_access_review(attributes: &Attributes<'_>) -> Option<Value> {
     serde_json::from_slice(&SubjectAccessReviewVersion::V1.encode(attributes)).ok()
 }
@@ -173,7 +173,7 @@ impl ReportedCause {
 // === impl ChangedInvariant ===
 
 impl ChangedInvariant {
-    /// Whether the change breaks it, and a write that does so is refused.
+    /// Whether the change breaks the invariant, and its enforcement is Refuse.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.enforcement == Enforcement::Refuse && self.is_newly_broken()
@@ -183,7 +183,8 @@ impl ChangedInvariant {
         self.after == Some("broken") && self.before != self.after
     }
 
-    /// Kind, namespace and name of what allows what it forbids, then of itself.
+    /// Kind, namespace and name of the objects that allow forbidden requests, then of the invariant
+    /// itself.
     #[must_use]
     pub fn places(&self) -> Vec<[&str; 3]> {
         let objects = self.objects.iter().map(ReportedCause::object);
@@ -192,7 +193,7 @@ impl ChangedInvariant {
             .collect()
     }
 
-    /// Adds it to `lines`.
+    /// Appends the report to `lines`.
     pub(super) fn describe(&self, lines: &mut Lines) {
         lines.line(format_args!("  {}", self.title()));
         for sentence in &self.sentences {
@@ -213,7 +214,7 @@ impl ChangedInvariant {
         format!("{}: {} -> {}", self.name, words(self.before), words(self.after))
     }
 
-    /// Whether there is anything to say of it.
+    /// Whether the status changed, or the invariant does not hold.
     #[must_use]
     pub fn is_news(&self) -> bool {
         self.before != self.after || self.after != Some("holds")

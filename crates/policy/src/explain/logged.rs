@@ -1,4 +1,4 @@
-//! Lines of a decision log, read back.
+//! Reads lines of a decision log.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::model::{
     Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
 };
 
-/// What a line says. Fields that are absent are empty; those of later versions are ignored.
+/// The content of a line. Absent fields are empty; those of later versions are ignored.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoggedDecision<'l> {
@@ -53,7 +53,7 @@ pub struct LoggedDecision<'l> {
     pub truncated: bool,
 }
 
-/// What the request was about.
+/// The attributes of the request.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoggedAttributes<'l> {
@@ -94,7 +94,7 @@ pub struct LoggedSelector<'l> {
     requirements: Vec<LoggedRequirement<'l>>,
 }
 
-/// One requirement of it.
+/// A requirement of a selector.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct LoggedRequirement<'l> {
@@ -106,7 +106,7 @@ struct LoggedRequirement<'l> {
     values: Vec<Cow<'l, str>>,
 }
 
-/// An object that the line names: the cause, a near miss, a policy in shadow, an exception.
+/// An object that a line names: the cause, a near miss, a policy in shadow mode, an exception.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub struct LoggedObject<'l> {
@@ -117,20 +117,20 @@ pub struct LoggedObject<'l> {
     #[serde(borrow)]
     pub name: Cow<'l, str>,
     pub rule: Option<usize>,
-    /// Of a near miss, what did not fit.
+    /// The criterion that a near miss did not meet.
     #[serde(borrow)]
     pub criterion: Cow<'l, str>,
-    /// Of an exception, what it excused from.
+    /// The policy or webhook whose denial an exception excused.
     #[serde(borrow)]
     pub policy: Cow<'l, str>,
-    /// Of a policy or webhook in shadow.
+    /// The decision of a policy in shadow mode.
     #[serde(borrow)]
     pub decision: Cow<'l, str>,
     #[serde(borrow)]
     pub reason: Cow<'l, str>,
 }
 
-/// What a webhook behind the gateway came to.
+/// The result of a webhook behind the gateway.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoggedWebhook<'l> {
@@ -151,7 +151,7 @@ pub struct LoggedWebhook<'l> {
 // === impl LoggedDecision ===
 
 impl<'l> LoggedDecision<'l> {
-    /// What `line` says; `None` if it is no line of a decision log.
+    /// Parses `line`; `None` if it is not a line of a decision log.
     pub fn read(line: &'l [u8]) -> Option<Self> {
         serde_json::from_slice(line).ok()
     }
@@ -164,7 +164,7 @@ impl<'l> LoggedDecision<'l> {
         }
     }
 
-    /// `get pods/log prod/web`, as one says it.
+    /// A description of the request: `get pods/log prod/web`.
     pub fn what(&self) -> String {
         let LoggedAttributes {
             namespace,
@@ -186,14 +186,14 @@ impl<'l> LoggedDecision<'l> {
             .to_owned()
     }
 
-    /// `deployments.apps/scale`, as commands take it.
+    /// `deployments.apps/scale`, in the form that commands accept.
     pub fn resource(&self) -> String {
         let asked = &self.attributes;
         of_group(&asked.resource, &asked.subresource, &asked.group)
     }
 
-    /// What was asked about authorization, unless the line was cut or is about something else. A
-    /// line has no `rawSelector`, which no API server sends.
+    /// The attributes of an authorization request; `None` if the line was truncated or is about
+    /// admission. A line has no `rawSelector`, which API servers never send.
     pub fn asked(&self) -> Option<Attributes<'static>> {
         if self.is_admission() || self.truncated {
             return None;
@@ -240,7 +240,7 @@ impl<'l> LoggedDecision<'l> {
         })
     }
 
-    /// Whether it is of an AdmissionReview.
+    /// Whether the line is about an AdmissionReview.
     pub fn is_admission(&self) -> bool {
         self.endpoint != "authorize"
     }
@@ -270,7 +270,7 @@ impl LoggedSelector<'_> {
 }
 
 impl fmt::Display for LoggedSelector<'_> {
-    /// As commands take it.
+    /// In the form that commands accept.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, requirement) in self.requirements.iter().enumerate() {
             let LoggedRequirement {
@@ -286,7 +286,8 @@ impl fmt::Display for LoggedSelector<'_> {
                 ("NotIn", values) => write!(f, "{separator}{key} notin ({})", values.join(","))?,
                 ("Exists", _) => write!(f, "{separator}{key}")?,
                 ("DoesNotExist", _) => write!(f, "{separator}!{key}")?,
-                // Of an operator that no command takes, it is as if it were not there: the request is wider.
+                // No command accepts other operators, so the requirement is left out, which widens
+                // the request.
                 _ => {}
             }
         }

@@ -1,5 +1,5 @@
-//! Objects in a text of manifests, and the resource of their kind: one of Kubernetes itself, of
-//! a CustomResourceDefinition at hand, or guessed.
+//! Objects of manifests, with the resources of their kinds: built-in, defined by a
+//! CustomResourceDefinition, or guessed. And admission reviews of such objects.
 
 use std::collections::BTreeMap;
 
@@ -12,47 +12,48 @@ use crate::document::{Document, Value as DocumentValue};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
 use crate::manifest::{self, built_in_resource};
 
-/// What an API server serves a kind as.
+/// The resource as which an API server serves a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedAs {
-    /// The group of the resource, which of a subresource is not always the kind's.
+    /// The group of the resource. For a subresource it may differ from the group of the kind.
     pub group: String,
     pub resource: String,
     pub is_namespaced: bool,
-    /// Nothing says so: it is what most kinds are.
+    /// Whether this is only a guess.
     pub is_guess: bool,
 }
 
-/// What kinds are served as, by group and kind: as an API server or CustomResourceDefinitions say.
+/// The resources of kinds, by group and kind, from an API server or CustomResourceDefinitions.
 ///
-/// What is added first is believed: what a cluster serves, then the policies' files, then the
-/// objects that are judged, which are of the one who wants them to pass.
+/// What is added first takes precedence: first what a cluster serves, then definitions in the files
+/// of the policies, then those among the objects under review, whose author wants them to pass.
 #[derive(Debug, Clone, Default)]
 pub struct CustomKinds(BTreeMap<(String, String), (ServedAs, Place)>);
 
 impl CustomKinds {
-    /// Adds what an API server says it serves `kind` as.
+    /// Adds a kind that an API server serves.
     pub fn add_served(&mut self, kind: &str, served: ServedAs) {
         let key = (served.group.clone(), kind.to_owned());
         self.0.entry(key).or_insert((served, Place::default()));
     }
 
-    /// Adds what `document`, of the policies' files, defines, if it is a CustomResourceDefinition.
+    /// Adds the kind that `document`, from the files of the policies, defines, if it is a
+    /// CustomResourceDefinition.
     ///
     /// # Errors
     ///
-    /// It is known to be served with other names or scope.
+    /// The kind is known already, with other names or another scope.
     pub fn add(&mut self, document: &Document) -> Result<(), Fault> {
         self.add_unless_named(document, |_, _| false)
     }
 
-    /// Adds what `document`, one of the objects that are judged, defines, if it is a
+    /// Adds the kind that `document`, one of the objects under review, defines, if it is a
     /// CustomResourceDefinition. `is_named` says whether policies name a resource of a group.
     ///
     /// # Errors
     ///
-    /// The kind is known to be served with other names or scope, or policies name the resource that
-    /// it would be taken for without the definition.
+    /// The kind is known already, with other names or another scope; or policies name the resource
+    /// that would be guessed without the definition.
     pub fn add_unless_named(
         &mut self,
         document: &Document,
@@ -89,7 +90,7 @@ impl CustomKinds {
         Ok(())
     }
 
-    /// As what `kind` of `group` is served, where `subresource` is written; empty for none.
+    /// Returns the resource of `kind` of `group`; with a `subresource`, the resource that has it.
     pub fn served(&self, group: &str, kind: &str, subresource: &str) -> ServedAs {
         if let Some((group, resource)) = built_in_resource(group, kind, subresource) {
             return ServedAs {
@@ -115,8 +116,7 @@ impl ServedAs {
     }
 }
 
-/// What `kind` of `group` is served as by its name alone: one of Portcullis' own, or what most
-/// kinds are.
+/// The resource of `kind` of `group` according to its name: one of Portcullis' own, or a guess.
 fn guessed(group: &str, kind: &str) -> ServedAs {
     let resource = plural(kind);
     let is_cluster_scoped = is_known_cluster_scoped(group, &resource);
@@ -128,7 +128,7 @@ fn guessed(group: &str, kind: &str) -> ServedAs {
     }
 }
 
-/// Whether `document` is read by this program alone, and never by an API server: a suite or a
+/// Whether `document` is read only by Portcullis, and never by an API server: a test suite or a
 /// configuration.
 #[must_use]
 pub fn is_of_program(document: &Document) -> bool {
@@ -152,13 +152,13 @@ fn defined(document: &Document) -> Option<(String, ServedAs)> {
     Some((spec(&["names", "kind"])?, served))
 }
 
-// The objects of a text of manifests, and what is read of them.
+// Parsing manifests, and reading fields of objects.
 
-/// Every object in the text of `file`, lists taken apart.
+/// Parses the objects in the text of `file`, with lists flattened.
 ///
 /// # Errors
 ///
-/// It is no YAML or JSON, or has something else than objects.
+/// The text is not valid YAML or JSON, or contains something that is not an object.
 pub fn read(file: &str, text: String) -> Result<Vec<Document>, Faults> {
     let source = manifest::Source {
         file: file.to_owned(),
@@ -173,13 +173,13 @@ pub fn read(file: &str, text: String) -> Result<Vec<Document>, Faults> {
     Ok(objects)
 }
 
-/// The text at `path`; none where there is something else.
+/// The string at `path`; `None` if there is something else.
 pub fn text(object: &Document, path: &[&str]) -> Option<String> {
     let node = path.iter().try_fold(object.root(), |node, name| node.get(name));
     node.and_then(|node| node.as_str()).map(str::to_owned)
 }
 
-/// Text that may be absent, but nothing else: `n` and `1` are none without quotes.
+/// The string at `path`, which may be absent. Other types are errors, such as unquoted `n` and `1`.
 pub fn written_text(object: &Document, path: &[&str]) -> Result<Option<String>, Fault> {
     let node = path.iter().try_fold(object.root(), |node, name| node.get(name));
     match node.map(|node| (&node.value, node.as_str())) {
@@ -192,7 +192,7 @@ pub fn written_text(object: &Document, path: &[&str]) -> Result<Option<String>, 
     }
 }
 
-/// The text at `path`, which must be there.
+/// The string at `path`, which must not be absent or empty.
 pub fn required(object: &Document, path: &[&str]) -> Result<String, Fault> {
     text(object, path).filter(|text| !text.is_empty()).ok_or_else(|| {
         fault(
@@ -204,18 +204,18 @@ pub fn required(object: &Document, path: &[&str]) -> Result<String, Fault> {
     })
 }
 
-/// What is wrong at `path`.
+/// Creates an error at `path`.
 pub fn fault(object: &Document, path: &[&str], kind: FaultKind, message: String) -> Fault {
     let path = path.iter().fold(FieldPath::root(), |path, name| path.field(name));
     Fault::error(object.place(path), kind, message)
 }
 
-/// Of an `apiVersion`; the core group is the empty text.
+/// Splits an `apiVersion`; the core group is empty.
 pub fn group_and_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// As an API server writes it into what it receives.
+/// Sets the namespace of an object, as an API server does when it receives one.
 pub fn set_namespace(object: &mut Value, namespace: &str) {
     if namespace.is_empty() {
         return;
@@ -228,28 +228,28 @@ pub fn set_namespace(object: &mut Value, namespace: &str) {
     }
 }
 
-// Reviews around plain manifests: what an API server would ask when they are written to it.
+// The reviews that an API server would send for writes of manifests.
 
-/// What is done with the objects of manifests, and by whom.
+/// How the objects of manifests are written, and by whom.
 #[derive(Debug, Default)]
 pub struct ManifestRequest {
-    /// They are created where none is named.
+    /// The operation; CREATE by default.
     pub operation: Option<Operation>,
-    /// Who does it, and the groups; an administrator where nobody is named.
+    /// The user and the groups; an administrator by default.
     pub user: Option<(String, Vec<String>)>,
-    /// The subresource that is written, such as `status`; empty for none.
+    /// The subresource, such as `status`; empty for the object itself.
     pub subresource: String,
-    /// `RESOURCE[.GROUP]` of the objects, where their kind does not tell.
+    /// `RESOURCE[.GROUP]` of the objects, if it differs from that of their kind.
     pub resource: Option<String>,
-    /// The namespace of objects that name none; others may not name another.
+    /// The namespace of objects without one; other objects must not have another namespace.
     pub namespace: Option<String>,
-    /// As for a request that is not to be stored.
+    /// Whether the requests are dry runs.
     pub dry_run: bool,
-    /// The namespace of objects that name none, where `namespace` says nothing.
+    /// The namespace of objects without one, if `namespace` is not set.
     pub default_namespace: Option<String>,
 }
 
-/// A review, and what it is about.
+/// A review of an object.
 #[derive(Clone)]
 pub struct ReviewOfManifest {
     pub file: String,
@@ -257,18 +257,18 @@ pub struct ReviewOfManifest {
     pub kind: String,
     pub namespace: String,
     pub name: String,
-    /// An AdmissionReview in JSON.
+    /// The AdmissionReview, as JSON.
     pub review: String,
 }
 
-/// Reviews, and what is to be known about them.
+/// Reviews, and notes on them.
 #[derive(Default)]
 pub struct ReviewsOfManifests {
     pub reviews: Vec<ReviewOfManifest>,
     pub notes: Vec<String>,
 }
 
-/// What helps where a kind is not known: a note of that ends with it.
+/// The remedy for an unknown kind, which ends the note about it.
 pub const ADD_DEFINITION: &str = "add its CustomResourceDefinition to the manifests";
 
 const NO_DEFAULTS: &str =
@@ -277,7 +277,7 @@ const NO_DEFAULTS: &str =
 // === impl ManifestRequest ===
 
 impl ManifestRequest {
-    /// Objects are created; those that name no namespace in this one.
+    /// Creates objects; those without a namespace in this one.
     pub fn in_namespace(default_namespace: Option<String>) -> Self {
         Self {
             default_namespace,
@@ -285,13 +285,14 @@ impl ManifestRequest {
         }
     }
 
-    /// A review of each of `objects`. `old` has those that an update replaces. `kinds` are those that
-    /// a cluster serves. `definitions`, those of the policies' files, are read only where a kind is not known; `is_named` says whether
-    /// policies name a resource of a group.
+    /// Returns a review of each of `objects`. `old` contains the objects that an update replaces,
+    /// and `kinds` the kinds that a cluster serves. `definitions` returns objects from the files of
+    /// the policies, and is called only if a kind is not known. `is_named` says whether policies
+    /// name a resource of a group.
     ///
     /// # Errors
     ///
-    /// What is missing or wrong in the objects.
+    /// Errors in the objects.
     pub fn reviews(
         &self,
         objects: &[Document],
@@ -338,11 +339,11 @@ impl ManifestRequest {
         served.is_guess && self.resource.is_none()
     }
 
-    /// A review of `object`, with more to be known about it in `notes`.
+    /// Returns a review of `object`, and adds notes on it to `notes`.
     ///
     /// # Errors
     ///
-    /// What is missing or wrong in the object.
+    /// Errors in the object.
     pub fn review(
         &self,
         object: &Document,
@@ -382,7 +383,7 @@ impl ManifestRequest {
                 kind: kind.clone(),
             }),
             resource: Some(WrittenResource {
-                // That of a subresource's kind may be another group's.
+                // The resource with the subresource may be of another group than the kind.
                 version: if served.group == group {
                     version.to_owned()
                 } else {
@@ -427,7 +428,7 @@ impl ManifestRequest {
         }
     }
 
-    /// Refuses an object of Kubernetes that is never of the resource that is named.
+    /// Checks that an object of a built-in kind is not written as another resource.
     fn check_kind(
         &self,
         object: &Document,
@@ -448,7 +449,7 @@ impl ManifestRequest {
         }
     }
 
-    /// As an API server has it: that of the object, or else of the request.
+    /// The namespace as in an API server: that of the object, or else of the request.
     fn namespace_of(&self, object: &Document, served: &ServedAs) -> Result<String, Fault> {
         let path = ["metadata", "namespace"];
         let own = written_text(object, &path)?.filter(|namespace| !namespace.is_empty());

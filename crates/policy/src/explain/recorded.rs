@@ -1,4 +1,4 @@
-//! Recorded answers of webhooks, for offline runs.
+//! Recorded responses of webhooks, for offline runs.
 //!
 //! ```yaml
 //! configuration/webhook:          # one answer for every call,
@@ -25,28 +25,28 @@ use crate::document::{self, Document};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use crate::model::{Cause, Decision, Target};
 
-/// What each webhook answers, by `configuration/webhook`, or with the kind of the
-/// configuration before it where both kinds have one of that name.
+/// The recorded responses of each webhook, by `configuration/webhook`, or by
+/// `KIND/configuration/webhook` if configurations of both kinds have that name.
 #[derive(Debug, Default)]
 pub struct RecordedAnswers(BTreeMap<String, Vec<RecordedAnswer>>);
 
-/// One answer.
+/// A recorded response.
 #[derive(Debug)]
 enum RecordedAnswer {
     /// `response` of the webhook's AdmissionReview.
     Response(Map<String, Value>),
-    /// There was none, and why.
+    /// The call failed, with this message.
     Failure(String),
 }
 
-/// Answers that are being given, each in its turn.
+/// Returns the recorded responses of each webhook in sequence.
 #[derive(Debug)]
 pub struct AnswerSequence<'a> {
     answers: &'a RecordedAnswers,
     given: BTreeMap<String, usize>,
 }
 
-/// The kind that registers webhooks for `phase`.
+/// The kind of webhook configurations for `phase`.
 pub const fn configuration_kind(phase: Phase) -> &'static str {
     match phase {
         Phase::Mutate => "MutatingWebhookConfiguration",
@@ -54,17 +54,17 @@ pub const fn configuration_kind(phase: Phase) -> &'static str {
     }
 }
 
-/// Recorded replies are to whatever is asked.
+/// The uid of recorded responses, which fit any call.
 const UID: &str = "recorded";
 
 // === impl RecordedAnswers ===
 
 impl RecordedAnswers {
-    /// The answers that the `text` of `file` has, in YAML or JSON.
+    /// Parses the `text` of `file`, in YAML or JSON.
     ///
     /// # Errors
     ///
-    /// It says something else.
+    /// The text is not a mapping to recorded responses.
     pub fn of_text(file: &str, text: &str) -> Result<Self, Faults> {
         let (mut answers, mut faults) = (Self::default(), Faults::new());
         match document::parse(Some(file), text) {
@@ -81,7 +81,7 @@ impl RecordedAnswers {
         Err(faults)
     }
 
-    /// The names that are of no webhook there.
+    /// The names of webhooks that `policies` does not contain.
     pub fn foreign(&self, policies: &AdmissionSet) -> impl Iterator<Item = &str> {
         let names = |phase: Phase| {
             let webhooks = policies.webhooks(phase).map(|webhook| webhook.id());
@@ -100,7 +100,7 @@ impl RecordedAnswers {
         Self::read(&written, &FieldPath::root(), &mut fault)
     }
 
-    /// The answers at `path` that have no fault.
+    /// Reads the responses at `path`, without invalid ones.
     pub fn read(written: &Value, path: &FieldPath, fault: &mut dyn FnMut(FieldPath, String)) -> Self {
         let Some(written) = written.as_object() else {
             fault(
@@ -147,7 +147,7 @@ impl RecordedAnswer {
         }
     }
 
-    /// The answer, which is trusted no more than one over a connection.
+    /// The result of a call. The response is verified like one from the network.
     fn answer(&self, call: &Call, phase: Phase) -> WebhookAnswer {
         let result = match self {
             Self::Response(response) => {
@@ -163,7 +163,7 @@ impl RecordedAnswer {
     }
 }
 
-/// The body of a reply. A patch may be written as the list that it is.
+/// The body of a response. A patch may also be written as a list.
 fn review(version: ReviewVersion, mut response: Map<String, Value>) -> Value {
     let api_version = version.api_version();
     if version == ReviewVersion::V1alpha1 {
@@ -188,7 +188,7 @@ impl<'a> AnswerSequence<'a> {
         }
     }
 
-    /// The next answer of the webhook; `None` if none is recorded.
+    /// The next response of the webhook; `None` if none is recorded.
     pub fn answer(&mut self, call: &Call, phase: Phase) -> Option<WebhookAnswer> {
         let webhook = call.webhook.id();
         let of_kind = format!("{}/{webhook}", configuration_kind(phase));
@@ -202,78 +202,78 @@ impl<'a> AnswerSequence<'a> {
     }
 }
 
-// Requests decided again, by other policies: what changes, and what cannot be known.
+// Replay: requests that are decided again by other policies, what changes, and what is not known.
 
-/// What came of a request that was decided again.
+/// The result of deciding a recorded request again.
 #[derive(Debug)]
 pub enum ReplayDecision {
     Known(KnownDecision),
-    /// It depends on what is not known: on what.
+    /// Not known, because it depends on this.
     Unknown(String),
 }
 
-/// A decision.
+/// A known decision.
 #[derive(Debug)]
 pub struct KnownDecision {
     pub decision: Decision,
     pub reason: String,
-    /// The object that decided, as `KIND/NAMESPACE/NAME`; empty where none did.
+    /// The object that decided, as `KIND/NAMESPACE/NAME`; empty if none did.
     pub cause: String,
-    /// The JSON Patch of the reply; empty if there is none. `None`: not known.
+    /// The JSON Patch of the response; empty if there is none, `None` if it is not known.
     pub patch: Option<String>,
 }
 
-/// What became of one request; a change with an example of its group.
+/// The comparison of two decisions on a request. A change has its group and an example.
 #[derive(Debug)]
 pub enum ReviewComparison<E> {
     Same,
     Changed(ChangeGroup, E),
-    /// It was denied, and whether it still is cannot be said: why.
+    /// It was denied, and whether it still is, is not known for this reason.
     Lost(ChangeGroup, String, E),
-    /// Why.
+    /// Not known, for this reason.
     Unknown(String),
 }
 
-/// Changes that have one cause.
+/// A group of changes with the same decisions and cause.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct ChangeGroup {
     pub from: &'static str,
     pub to: &'static str,
-    /// What decides now; where nothing does, what decided before. `patch`: what is changed.
+    /// The object that decides now or, if none does, the one that decided before.
     pub cause: String,
     #[serde(skip)]
     pub is_gone: bool,
 }
 
-/// All that was decided again.
+/// The summary of a replay.
 #[derive(Debug)]
 pub struct ReplaySummary<E> {
-    /// How many were decided.
+    /// The number of requests that were decided.
     pub decided: u64,
     pub unknown: u64,
-    /// How many of each group, and the first of them.
+    /// The number of changes in each group, and the first example.
     pub changes: BTreeMap<ChangeGroup, (u64, Option<E>)>,
-    /// How many for each reason.
+    /// The number of unknown decisions for each reason.
     pub unknown_because: BTreeMap<String, u64>,
 }
 
-/// Why something is not known, and of how many requests.
+/// A reason for unknown decisions, with their number.
 #[derive(Debug, Serialize)]
 pub struct UnknownReason {
     pub reason: String,
     pub count: u64,
 }
 
-/// What a denial becomes of which nobody knows whether it still is one.
+/// The new decision of a denial that may or may not still be one.
 const UNKNOWN: &str = "unknown";
 
-/// The most reasons that are told apart.
+/// The most reasons that are counted.
 const REASONS: usize = 100;
 
 // === impl KnownDecision ===
 
 impl KnownDecision {
-    /// A decision about authorization, which has no patch.
+    /// A decision of authorization, which has no patch.
     pub fn of_authorization(authorization: &Authorization<'_>) -> Self {
         Self {
             decision: authorization.decision,
@@ -283,7 +283,7 @@ impl KnownDecision {
         }
     }
 
-    /// What an admission run ended with.
+    /// The decision of an admission run.
     pub fn of_admission(outcome: Outcome) -> Self {
         let (decision, reason) = match outcome.denial {
             None => (Decision::Allow, String::new()),
@@ -297,7 +297,7 @@ impl KnownDecision {
         }
     }
 
-    /// `KIND/NAMESPACE/NAME`; empty where nothing decided.
+    /// `KIND/NAMESPACE/NAME`; empty if no object decided.
     fn cause_in_words(cause: Option<&Cause<'_>>) -> String {
         cause.map_or_else(String::new, |cause| {
             object(cause.kind, &cause.namespace, &cause.name)
@@ -319,7 +319,7 @@ impl ChangeGroup {
         }
     }
 
-    /// Of a denial of which it is not known whether it still is one.
+    /// The group of a denial that may or may not still be one.
     pub fn lost(before: &KnownDecision) -> Self {
         Self {
             from: before.decision.as_str(),
@@ -329,12 +329,12 @@ impl ChangeGroup {
         }
     }
 
-    /// Whether what is decided now is not known.
+    /// Whether the new decision is not known.
     pub fn is_lost(&self) -> bool {
         self.to == UNKNOWN
     }
 
-    /// What `--allow-changes` looks at.
+    /// The key that `--allow-changes` matches.
     pub fn key(&self) -> String {
         format!("{}->{} {}", self.from, self.to, self.cause)
     }
@@ -343,7 +343,7 @@ impl ChangeGroup {
 // === impl ReviewComparison ===
 
 impl<E> ReviewComparison<E> {
-    /// The group of a change.
+    /// The group, if this is a change.
     pub fn group(&self) -> Option<&ChangeGroup> {
         match self {
             Self::Changed(group, _) | Self::Lost(group, _, _) => Some(group),
@@ -351,7 +351,7 @@ impl<E> ReviewComparison<E> {
         }
     }
 
-    /// The same with another example.
+    /// Replaces the example.
     pub fn with_example<F>(&self, example: F) -> ReviewComparison<F> {
         match self {
             Self::Same => ReviewComparison::Same,
@@ -376,7 +376,7 @@ impl<E> Default for ReplaySummary<E> {
 }
 
 impl<E> ReplaySummary<E> {
-    /// Adds a request. The first of a group that has an example is the group's.
+    /// Adds a comparison. A group keeps its first example.
     pub fn add(&mut self, comparison: ReviewComparison<impl Into<Option<E>>>) {
         match comparison {
             ReviewComparison::Same => self.decided += 1,
@@ -392,7 +392,7 @@ impl<E> ReplaySummary<E> {
         }
     }
 
-    /// Adds those that were decided after these.
+    /// Adds the summary of later requests.
     pub fn append(&mut self, later: Self) {
         self.decided += later.decided;
         self.unknown += later.unknown;
@@ -421,7 +421,7 @@ impl<E> ReplaySummary<E> {
         }
     }
 
-    /// Why decisions are not known, the most frequent first.
+    /// The reasons for unknown decisions, the most frequent first.
     pub fn unknown_reasons(&self) -> Vec<UnknownReason> {
         let mut reasons: Vec<UnknownReason> = self
             .unknown_because
@@ -436,7 +436,7 @@ impl<E> ReplaySummary<E> {
     }
 }
 
-/// What was asked, such as `get pods db-0 in namespace shop`.
+/// A description of the request, such as `get pods db-0 in namespace shop`.
 pub fn target_in_words(target: &Target<'_>) -> String {
     match target {
         Target::NonResource { path, verb } => format!("{verb} {path}"),

@@ -1,5 +1,5 @@
-//! An authorization request as the user writes it: flags of `authorize`, `request` of a
-//! test case.
+//! Requests as users write them: flags of `authorize`, a form of the console, `request` of a test
+//! case.
 //!
 //! ```text
 //! --user … --verb … -l …  --.
@@ -7,8 +7,8 @@
 //! request: {user: …, …}   --'
 //! ```
 //!
-//! It is converted to what a kube-apiserver would send for it. Nothing is added:
-//! `system:authenticated` has to be written if it is meant.
+//! They are converted to what a kube-apiserver would send. Nothing is added: `system:authenticated`
+//! must be given explicitly.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::model::{
     Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User, selector,
 };
 
-/// A question. Absent text is empty; `path` stands instead of everything about resources.
+/// An authorization request. Absent strings are empty; `path` replaces all fields about resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestArguments {
@@ -33,32 +33,33 @@ pub struct RequestArguments {
     pub resource: String,
     pub namespace: String,
     pub name: String,
-    /// As for `kubectl -l`.
+    /// In the syntax of `kubectl -l`.
     pub label_selector: String,
-    /// As for `kubectl --field-selector`.
+    /// In the syntax of `kubectl --field-selector`.
     pub field_selector: String,
     /// A non-resource path, such as `/healthz`.
     pub path: String,
 }
 
-/// What is wrong with one field of a [`RequestArguments`].
+/// An error in a field of [`RequestArguments`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
-    /// The field, as a test case spells it.
+    /// The field, as named in test cases.
     pub field: &'static str,
-    /// Why, and what would do.
+    /// The error, and the remedy.
     pub message: String,
 }
 
-/// Group, resource and subresource of `RESOURCE[.GROUP][/SUBRESOURCE]`; empty where left out.
+/// Splits `RESOURCE[.GROUP][/SUBRESOURCE]` into group, resource and subresource; absent parts are
+/// empty.
 pub fn split_resource(written: &str) -> (&str, &str, &str) {
     let (resource, subresource) = written.split_once('/').unwrap_or((written, ""));
     let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
     (group, resource, subresource)
 }
 
-/// What to say of a service account of which one of its own groups is left out, which an API server names: what
-/// policies say of that group would not be seen to apply. `None` for other users.
+/// The warning about a service account without one of the groups that an API server adds for it,
+/// because policies for that group are then not seen to apply. `None` for other users.
 #[must_use]
 pub fn warning_of_missing_groups(user: &User<'_>) -> Option<String> {
     user.name.strip_prefix("system:serviceaccount:")?;
@@ -78,11 +79,11 @@ pub fn warning_of_missing_groups(user: &User<'_>) -> Option<String> {
 // === impl RequestArguments ===
 
 impl RequestArguments {
-    /// What the engine is asked.
+    /// The attributes of the request.
     ///
     /// # Errors
     ///
-    /// Everything about the request that the API would refuse too.
+    /// All errors in the arguments, which an API server would reject, too.
     pub fn attributes(&self) -> Result<Attributes<'static>, Vec<Misfit>> {
         let mut misfits = Vec::new();
         if self.user.is_empty() && self.groups.is_empty() {
@@ -138,7 +139,7 @@ impl RequestArguments {
             verb: self.verb.clone().into(),
             namespace: self.namespace.clone().into(),
             group: group.to_owned().into(),
-            // What the API server fills in for a review that names none.
+            // The default of the API server for a review without a version.
             version: "*".into(),
             resource: resource.to_owned().into(),
             subresource: subresource.to_owned().into(),
@@ -176,8 +177,8 @@ impl RequestArguments {
         }
     }
 
-    /// The API server takes the name of a list or watch from its field selector
-    /// (`apiserver/pkg/endpoints/request/requestinfo.go`).
+    /// The name of the object. Like the API server, takes the name of a list or watch from its
+    /// field selector (`apiserver/pkg/endpoints/request/requestinfo.go`).
     fn object_name(&self, fields: &[Requirement<'_>]) -> String {
         if !self.name.is_empty() || !matches!(self.verb.as_str(), "list" | "watch") {
             return self.name.clone();
@@ -201,9 +202,9 @@ fn misfit(field: &'static str, message: impl Into<String>) -> Misfit {
     }
 }
 
-// Builds an AdmissionReview from what matters of it: of a test case, or around a manifest.
+// Creates AdmissionReviews for test cases and manifests.
 
-/// An AdmissionRequest of which only what matters has to be written.
+/// An AdmissionRequest in which most fields are optional.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WrittenReview {
@@ -278,7 +279,7 @@ impl WrittenUser {
 // === impl WrittenReview ===
 
 impl WrittenReview {
-    /// The review that an API server would send; `Err` says what is missing.
+    /// Returns the review that an API server would send. `Err` says what is missing.
     pub fn review(&self) -> Result<String, String> {
         let kind = match &self.kind {
             Some(kind) => kind.clone(),
@@ -332,7 +333,7 @@ impl WrittenReview {
         Ok(review.to_string())
     }
 
-    /// The object that is to be, or else the one that is.
+    /// The new object, or else the existing one.
     fn either(&self) -> Option<&Value> {
         self.object.as_ref().or(self.old_object.as_ref())
     }
@@ -354,8 +355,8 @@ impl WrittenReview {
     }
 }
 
-/// The resource of a kind, as `meta.UnsafeGuessKindToResource` guesses it,
-/// which is right for every kind that Kubernetes has.
+/// Guesses the resource of a kind like `meta.UnsafeGuessKindToResource`, which is right for every
+/// built-in kind.
 pub fn plural(kind: &str) -> String {
     let kind = kind.to_lowercase();
     if kind.ends_with("endpoints") {
@@ -369,7 +370,7 @@ pub fn plural(kind: &str) -> String {
     }
 }
 
-/// `deployments.apps/scale`, as `--resource` takes it.
+/// `deployments.apps/scale`, in the form of `--resource`.
 #[must_use]
 pub fn with_group(resource: &str, group: &str) -> String {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));

@@ -10,7 +10,7 @@ use crate::authorization::{AuthorizationPolicy, NonResourceRule, ResourceRule, R
 
 const ALL: &str = "*";
 
-/// To whom a policy applies: `Group dev, User jane, but not Group admins`.
+/// The subjects of a policy: `Group dev, User jane, but not Group admins`.
 #[must_use]
 pub fn subjects(policy: &AuthorizationPolicy) -> String {
     let mut sentence = listed(&policy.subjects);
@@ -21,7 +21,7 @@ pub fn subjects(policy: &AuthorizationPolicy) -> String {
     sentence
 }
 
-/// Each rule of a policy, in the order by which decisions number them.
+/// The rules of a policy, in the order of their numbers in decisions.
 #[must_use]
 pub fn policy_rules(policy: &AuthorizationPolicy) -> Vec<String> {
     let resources = policy.resource_rules.iter().map(of_resources);
@@ -49,7 +49,7 @@ pub fn role_rule(rule: &Rule) -> String {
     parts.join("; ")
 }
 
-/// What an admission policy, an exception or a webhook is about: `CREATE, UPDATE of pods,
+/// What an admission policy, an exception or a webhook matches: `CREATE, UPDATE of pods,
 /// deployments.apps, where the namespace has the labels tier in (prod)`.
 #[must_use]
 pub fn constraints(constraints: &Constraints) -> String {
@@ -77,7 +77,7 @@ pub fn constraints(constraints: &Constraints) -> String {
     sentence
 }
 
-/// What a validation asks for: its message, if it has a constant one, and its expression.
+/// A validation: its constant message, if it has one, and its expression.
 #[must_use]
 pub fn validation(validation: &Validation) -> String {
     let expression = validation.expression.text().trim();

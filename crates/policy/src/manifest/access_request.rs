@@ -1,5 +1,5 @@
-//! Validation of AccessRequest. Its status is read by itself and is never a fault: what cannot be read of
-//! it grants nothing, and ends what was granted.
+//! Validation of AccessRequest. Its status is read separately and never makes it invalid: an entry
+//! that cannot be read grants nothing, and an invalid denial or withdrawal still ends the grant.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::field::{FaultKind, FieldPath};
 use crate::model::Time;
 use portcullis_cel::Duration;
 
-/// The longest reason, in bytes: it stands in each answer that the request allows.
+/// The longest reason, in bytes. It is part of each response that the request allows.
 const MAX_REASON_BYTES: usize = 1024;
 
 /// The most namespaces, and the most policies to lift.
@@ -20,7 +20,7 @@ const MAX_NAMES: usize = 64;
 
 const NANOSECONDS_OF_SECOND: i64 = 1_000_000_000;
 
-/// The request; what is wrong with it goes to `report`, and then there is none.
+/// Validates and compiles the request. Errors are added to `report`, and then there is no request.
 pub(crate) fn read(
     written: AccessRequest,
     document: &Document,
@@ -54,7 +54,7 @@ pub(crate) fn read(
     })
 }
 
-/// Says what is wrong; how many seconds it is for.
+/// Validates the spec, and returns the duration in seconds.
 fn validate(spec: &AccessRequestSpec, path: &FieldPath, report: &mut Report<'_>) -> Option<i64> {
     let role = path.field("role");
     match spec.role.as_str() {
@@ -109,7 +109,7 @@ fn each(written: &[String], path: &FieldPath, syntax: fn(&str) -> Syntax, report
     }
 }
 
-/// What people said of the request.
+/// The entries of the status.
 struct StatusEntries {
     approvals: Vec<AccessEntry>,
     is_denied: bool,
@@ -136,7 +136,7 @@ impl StatusEntries {
     }
 }
 
-/// An entry that says who and when.
+/// Reads an entry with a username and a time.
 fn entry(node: &Node) -> Option<AccessEntry> {
     let username = node.get("username")?.as_str()?;
     let time = Time::parse(node.get("time")?.as_str()?)?;
@@ -155,7 +155,7 @@ mod tests {
     use crate::manifest::ValidatedObject;
     use portcullis_cel::Version;
 
-    /// An AccessRequest of an API server with this status and more in its metadata.
+    /// An AccessRequest from an API server with this status, and this text in its metadata.
     fn request(status: &str, metadata: &str) -> Result<authorization::AccessRequest, String> {
         let text = format!(
             "apiVersion: portcullis.dev/v1alpha1\nkind: AccessRequest\n\

@@ -1,5 +1,5 @@
-//! The kinds of `admissionregistration.k8s.io`: defaults, validation, and conversion to
-//! the engine's types.
+//! The kinds of `admissionregistration.k8s.io`: defaults, validation, and compilation to the
+//! engine's types.
 
 mod binding;
 mod legacy;
@@ -28,7 +28,7 @@ use crate::document::Document;
 use crate::field::Faults;
 use portcullis_cel::json;
 
-/// What such an object says.
+/// A compiled object of one of these kinds.
 #[derive(Debug, Clone)]
 pub(crate) enum AdmissionObject {
     ValidatingPolicy(Arc<ValidatingPolicy>),
@@ -41,8 +41,8 @@ pub(crate) enum AdmissionObject {
 }
 
 impl AdmissionObject {
-    /// What of it an AdmissionException can name: policies that validate, and
-    /// validating webhooks as `configuration/webhook`.
+    /// The names by which an AdmissionException can refer to it: the name of a
+    /// ValidatingAdmissionPolicy, and `configuration/webhook` of validating webhooks.
     pub(crate) fn excusable(&self) -> Vec<String> {
         match self {
             Self::ValidatingPolicy(policy) => vec![policy.applicability.name.clone()],
@@ -55,7 +55,7 @@ impl AdmissionObject {
         }
     }
 
-    /// Puts it where the engine looks for it.
+    /// Adds it to the list of its kind.
     pub(crate) fn add_to(self, objects: &mut AdmissionObjects) {
         match self {
             Self::ValidatingPolicy(policy) => objects.validating.push(policy),
@@ -69,19 +69,20 @@ impl AdmissionObject {
     }
 }
 
-/// The object as expressions see it. What cannot be JSON was no object either.
+/// The object as JSON, for expressions; `None` if it cannot be represented, and so is not a valid
+/// object.
 pub(crate) fn json(document: &Document) -> Option<Arc<json::Document<'static>>> {
     json::Document::parse(document.root().to_json().to_string())
         .ok()
         .map(Arc::new)
 }
 
-/// The version in which policies and their bindings are read. v1beta1 has its
-/// shape and defaults, v1alpha1 one default more ([`binding::default_v1alpha1`]).
+/// The version in which policies and bindings are decoded. v1beta1 has the same fields and
+/// defaults, v1alpha1 has one more default ([`binding::default_v1alpha1`]).
 const V1: &str = "admissionregistration.k8s.io/v1";
 
-/// Reads the object, which is static or not, and compiles its expressions; what is
-/// wrong with it goes to `faults`, and then there is none.
+/// Reads the object and compiles its expressions. Errors are added to `faults`, and then there is
+/// no object.
 pub(crate) fn read(
     document: &Document,
     is_static: bool,

@@ -15,10 +15,12 @@ use super::{compile, names, namespace};
 use crate::admission::exceptions::Exception;
 use crate::field::{FaultKind, FieldPath};
 
-/// The longest reason, in bytes: it stands in each answer that an exception let pass.
+/// The longest reason, in bytes. It is part of each response to a request that the exception
+/// excuses.
 const REASON_BYTES: usize = 1024;
 
-/// The exception; what is wrong with it goes to `report`, and then there is none.
+/// Validates and compiles the exception. Errors are added to `report`, and then there is no
+/// exception.
 pub(crate) fn read(exception: AdmissionException, report: &mut Report<'_>) -> Option<Exception> {
     names::validate_cluster_scoped(&exception.metadata, report);
     let path = FieldPath::root().field("spec");
@@ -119,7 +121,7 @@ fn read_match(
     Some(compile_match_resources(&written, path, report))
 }
 
-/// A binding may be for everything; an exception may not.
+/// Checks that the exception is limited: unlike a binding, it must not apply to everything.
 fn require_limits(written: &MatchResources, path: &FieldPath, report: &mut Report<'_>) {
     let rules = written.resource_rules.as_deref().unwrap_or_default();
     let at = path.field("resourceRules");
@@ -137,7 +139,7 @@ fn require_limits(written: &MatchResources, path: &FieldPath, report: &mut Repor
     }
 }
 
-/// Whether some namespace is not selected: each has the label of its name.
+/// Whether the selector excludes some namespace. Every namespace has the label of its name.
 fn is_effective(selector: &LabelSelector) -> bool {
     let has_labels = selector
         .match_labels

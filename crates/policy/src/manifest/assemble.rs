@@ -1,4 +1,4 @@
-//! Assembles validated objects into the sets of each cluster, all or only those that changed.
+//! Assembles validated objects into the sets of each cluster: all sets, or only those that changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,37 +12,37 @@ use crate::authorization::{
 };
 use crate::field::Faults;
 
-/// Everything that sources say, ready for use.
+/// The assembled objects of all sources.
 #[derive(Debug, Clone)]
 pub struct Manifests {
-    /// What decides requests.
+    /// The policy sets, which decide authorization requests.
     pub policies: ClusterPolicySets,
-    /// What admission uses, for every cluster.
+    /// The admission objects for every cluster.
     pub shared: Scope,
-    /// What admission uses for one cluster besides that.
+    /// The admission objects for one cluster each, in addition to the shared ones.
     pub clusters: BTreeMap<String, Scope>,
 }
 
-/// The objects for admission that hold for one cluster, or for all.
+/// The admission objects that apply to one cluster, or to all.
 #[derive(Debug, Clone, Default)]
 pub struct Scope {
-    /// What decides admission: policies, bindings, and the objects that these look at.
+    /// Policies, bindings, and the objects that these use.
     pub admission: AdmissionObjects,
 }
 
-/// Reads, checks and assembles `sources`.
+/// Reads, validates and assembles `sources`.
 ///
-/// Every fault of every source is reported in one run. Where one is an error there
-/// are no manifests; warnings are lint, and are returned with valid manifests.
+/// All errors and warnings of all sources are returned. If there is an error, there are no
+/// manifests; warnings are also returned with valid manifests.
 #[must_use]
 pub fn load(sources: &[Source], options: &Options) -> (Option<Manifests>, Faults) {
     let (set, faults) = object_set::read(sources, options);
     (set.map(|set| assemble(set.objects(), options)), faults)
 }
 
-/// Sorts `objects` by cluster and kind, and indexes what decides.
+/// Sorts `objects` by cluster and kind, and indexes policies.
 ///
-/// No two of them may be the same object of one cluster.
+/// There must be no duplicates, that is, objects of one identity that apply to the same cluster.
 #[must_use]
 pub fn assemble<'o>(
     objects: impl IntoIterator<Item = &'o Arc<ValidatedObject>>,
@@ -77,7 +77,7 @@ fn sorted<'o>(
     (shared, clusters)
 }
 
-/// Where a cluster has no objects of its own that decide, the shared index serves it too.
+/// Creates the policy sets. A cluster without policy objects of its own uses the shared set.
 fn policies(
     shared: SharedObjects,
     clusters: &mut BTreeMap<String, ScopedObjects>,
@@ -102,9 +102,9 @@ fn policies(
     }
 }
 
-/// The set of one cluster, of the objects that all clusters share and its own, besides the set of
-/// those alone. Where none of its own is an AuthorizationPolicy or AuthorizationInvariant, their
-/// index exists once.
+/// Creates the set of one cluster from shared objects and its own; `shared` is the set of the
+/// shared objects. If the cluster has no AuthorizationPolicy or AuthorizationInvariant of its own,
+/// it shares their index.
 fn policy_set(shared: &PolicySet, objects: SharedObjects, has_own_policies: bool) -> PolicySet {
     if has_own_policies {
         PolicySet::new(objects, shared.never_deny())
@@ -113,7 +113,7 @@ fn policy_set(shared: &PolicySet, objects: SharedObjects, has_own_policies: bool
     }
 }
 
-/// What admission uses of `objects`, which all hold for one cluster, or for all.
+/// Returns the admission objects among `objects`, which all apply to one cluster, or to all.
 pub fn scope<'o>(objects: impl IntoIterator<Item = &'o Arc<ValidatedObject>>) -> Scope {
     let mut sorted = ScopedObjects::default();
     objects.into_iter().for_each(|object| sorted.add(object));
@@ -158,7 +158,7 @@ impl ScopedObjects {
             Content::AccessRequest(request) if object.is_watched => {
                 self.objects.access_requests.push(Arc::clone(request));
             }
-            // Those who write files need not ask.
+            // AccessRequests in files grant nothing; files can grant directly.
             Content::AccessRequest(_) => {}
             Content::Namespace(labels) => {
                 self.scope.admission.namespaces.extend(object.json.clone());
@@ -186,11 +186,11 @@ impl ScopedObjects {
     }
 }
 
-// The sets of each cluster after a change, made of those before it.
+// Updates the sets of each cluster after a change, reusing the sets before it.
 
 impl Manifests {
-    /// What decides admission for every cluster: a cluster with manifests of
-    /// its own is decided for by these and the shared ones together.
+    /// Creates the admission sets of all clusters. The set of a cluster with manifests of its own
+    /// contains these and the shared ones.
     #[must_use]
     pub fn admission(&self, settings: &AdmissionSettings) -> AdmissionPolicies {
         let shared = Arc::new(AdmissionSet::new(self.shared.admission.clone(), settings));
@@ -205,8 +205,8 @@ impl Manifests {
 }
 
 impl Scope {
-    /// What decides admission for the cluster of these objects, besides `shared` ones, of which
-    /// `set` is made.
+    /// Creates the admission set of the cluster of these objects and of `shared` ones, whose set is
+    /// `set`.
     #[must_use]
     pub fn beside(
         &self,
@@ -236,21 +236,20 @@ fn joined(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
     shared
 }
 
-/// What a change makes of [`Manifests`].
+/// The result of a change of [`Manifests`].
 pub struct ChangedManifests<'o> {
-    /// What decides requests. Sets of clusters that the change is not about are those of before.
+    /// The policy sets. Those of unaffected clusters are the ones before the change.
     pub policies: ClusterPolicySets,
-    /// The clusters, or `None` for all of them, of which what admission uses is different.
+    /// The clusters whose admission objects changed; `None` stands for every cluster.
     pub admission: BTreeSet<Option<&'o str>>,
 }
 
-/// What [`assemble`] makes of all objects, where `earlier` is what it made of
-/// those before `difference`, at the price of that: sets of clusters that the difference is not
-/// about cost nothing. `None` where they must be assembled from nothing, since the options
-/// changed.
+/// Returns the same as [`assemble`] of all objects, at a cost that depends on `difference`;
+/// `earlier` are the sets before the difference. Sets of unaffected clusters cost nothing. `None`
+/// if everything has to be assembled because the options changed.
 ///
-/// `all` gives every object that holds for one cluster alone, or, for `None`, for all of them. It
-/// is called where more than bindings changed, or much did.
+/// `all` returns the objects that apply only to one cluster or, for `None`, to every cluster. It is
+/// called if anything other than bindings changed, or if much did.
 #[must_use]
 pub fn assemble_changed<'o>(
     earlier: &ClusterPolicySets,
@@ -289,21 +288,21 @@ pub fn assemble_changed<'o>(
     })
 }
 
-/// A difference, by the cluster that its objects are for.
+/// A difference, grouped by cluster.
 struct Changes<'o> {
     everywhere: ChangedObjects<'o>,
     of: HashMap<&'o str, ChangedObjects<'o>>,
     admission: BTreeSet<Option<&'o str>>,
 }
 
-/// What of the objects that decide requests was added or removed.
+/// Policy objects that were added and removed.
 #[derive(Default)]
 struct ChangedObjects<'o> {
     added: Vec<&'o Arc<ValidatedObject>>,
     removed: Vec<&'o Arc<ValidatedObject>>,
 }
 
-/// What changes for one cluster, or where there is none.
+/// The changes for one cluster, or for the shared set if `cluster` is `None`.
 struct ChangedScope<'c, 'o, F> {
     cluster: Option<&'c str>,
     changes: [&'c ChangedObjects<'o>; 2],
@@ -334,7 +333,8 @@ impl<'o> Changes<'o> {
         changes
     }
 
-    /// Where an object belongs that decides requests.
+    /// Notes an object that was added or removed. For a policy object, returns the group that it
+    /// belongs to.
     fn note(&mut self, object: &'o ValidatedObject) -> Option<&mut ChangedObjects<'o>> {
         if is_about_admission(object) {
             self.admission.insert(object.cluster());
@@ -346,7 +346,8 @@ impl<'o> Changes<'o> {
         }
     }
 
-    /// The clusters that have another set than before: with a change for all, those that had one.
+    /// The clusters whose sets change; if a shared object changed, every cluster with a set of its
+    /// own.
     fn clusters<'c>(&self, earlier: &'c ClusterPolicySets, options: &'c Options) -> BTreeSet<&'c str>
     where
         'o: 'c,
@@ -380,7 +381,7 @@ fn decides(object: &ValidatedObject) -> bool {
     )
 }
 
-/// Whether it is in the index of policies.
+/// Whether the object is in the index of policies.
 fn is_policy(object: &ValidatedObject) -> bool {
     matches!(object.content, Content::Policy(_) | Content::Invariant(_))
 }
@@ -398,7 +399,7 @@ impl<'o, F> ChangedScope<'_, 'o, F>
 where
     F: Fn(Option<&str>) -> Vec<&'o Arc<ValidatedObject>>,
 {
-    /// The set of this cluster; `None` where that of all serves it too.
+    /// The set of this cluster; `None` if it uses the shared set.
     fn of_cluster(&self, shared: &Arc<PolicySet>) -> Option<Arc<PolicySet>> {
         let own = self.changes[1];
         let may_be_last = |before: &PolicySet| {
@@ -424,7 +425,7 @@ where
         }
     }
 
-    /// The set that was `before`, over the set that all clusters share.
+    /// Updates the set `before`; `shared` is the updated shared set.
     fn after(&self, before: &Arc<PolicySet>, shared: &Arc<PolicySet>) -> Arc<PolicySet> {
         let mut changed = self.changed();
         let has_scopes = self
@@ -458,7 +459,8 @@ where
         }
     }
 
-    /// The policies, where one is different: those of all clusters, if this one has none of its own.
+    /// The policies, if any changed. A cluster without policies of its own shares those of the
+    /// shared set.
     fn changed_policies<'s>(&self, shared: &'s PolicySet) -> Option<ChangedPolicies<'s>> {
         if !self.changed().any(|object| is_policy(object)) {
             None
@@ -497,7 +499,7 @@ where
         (self.all)(cluster)
     }
 
-    /// Those for every cluster, and then those for this one.
+    /// The wanted objects: first those for every cluster, then those for this one.
     fn sorted(&self, is_wanted: impl Fn(&ValidatedObject) -> bool) -> ScopedObjects {
         let mut sorted = ScopedObjects::default();
         let own = self.cluster.map(|_| self.objects(self.cluster));

@@ -9,10 +9,11 @@ use crate::authorization::{self, Enforcement};
 use crate::field::{FaultKind, FieldPath};
 use crate::model::Validity;
 
-/// The longest reason, in bytes: it stands in each refusal.
+/// The longest reason, in bytes. It is part of each denial.
 const MAX_REASON_BYTES: usize = 1024;
 
-/// The invariant; what is wrong with it goes to `report`, and then there is none.
+/// Validates and compiles the invariant. Errors are added to `report`, and then there is no
+/// invariant.
 pub(crate) fn read(
     written: AuthorizationInvariant,
     report: &mut Report<'_>,
@@ -69,7 +70,7 @@ fn enforcement(spec: &InvariantSpec, path: &FieldPath, report: &mut Report<'_>) 
     }
 }
 
-/// The Deny that would prevent what must not be allowed.
+/// The Deny that matches the requests that must not be allowed.
 fn forbidden(written: AuthorizationInvariant) -> AuthorizationPolicy {
     let spec = written.spec;
     let everybody = Subject {

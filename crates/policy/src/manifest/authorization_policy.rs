@@ -1,5 +1,5 @@
-//! Validation of AuthorizationPolicy; of its `objectConditions`: expressions about an object, and rules
-//! that name requests whose object admission sees.
+//! Validation of AuthorizationPolicy. The `objectConditions` are expressions about an object, and
+//! only allowed with rules for requests whose object admission sees.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -14,13 +14,13 @@ use crate::authorization::{self, ConditionError, ObjectCondition};
 use crate::field::{FaultKind, FieldPath};
 use crate::model::{Time, Validity, groups};
 
-/// As many as an AuthorizationConfiguration may have for one webhook.
+/// The most conditions, which is the limit for one webhook of an AuthorizationConfiguration.
 const MAX_CONDITIONS: usize = 64;
 
-/// The most subjects times rules: each subject is indexed with each rule.
+/// The most pairs of a subject and a rule, because each pair is indexed.
 const MAX_SUBJECT_RULES: usize = 200_000;
 
-/// Says everything that is wrong with `policy`. Its conditions are compiled on the way.
+/// Validates `policy`, and compiles its conditions.
 pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) -> compile::CompiledParts {
     names::validate_cluster_scoped(&policy.metadata, report);
     let path = FieldPath::root().field("spec");
@@ -62,8 +62,8 @@ pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) ->
     }
 }
 
-/// Faults of whom a policy or an invariant is about, and of what. `excluded` is the field of those
-/// whom it is not about.
+/// Validates subjects and rules of a policy or invariant. `excluded` is the name of the field with
+/// the excluded subjects.
 pub(crate) fn validate_requests(spec: &Spec, excluded: &str, path: &FieldPath, report: &mut Report<'_>) {
     validate_subjects(&spec.subjects, &path.field("subjects"), report);
     validate_subjects(&spec.exclude_subjects, &path.field(excluded), report);
@@ -101,7 +101,7 @@ fn validity(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) -> Validity 
     validity
 }
 
-/// The instant that `text` names.
+/// Parses a time.
 pub(crate) fn time(text: &str, path: &FieldPath, report: &mut Report<'_>) -> Option<Time> {
     let time = Time::parse(text);
     if time.is_none() {
@@ -185,7 +185,7 @@ fn compile_condition(
         .ok()
 }
 
-// What a policy is about: resources, paths, and the selectors of requests.
+// The rules of a policy: resources, paths, and selectors of requests.
 
 fn validate_rules(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) {
     if spec.resource_rules.is_empty() && spec.non_resource_rules.is_empty() {
@@ -253,7 +253,7 @@ fn validate_resource_rule(rule: &ResourceRule, effect: &str, path: &FieldPath, r
     validate_selectors(&rule.unless_selectors, &unless, report);
 }
 
-/// Faults of `excludeNamespaces`, and that it leaves nothing of the rule.
+/// Validates `excludeNamespaces`. It must not exclude every namespace of the rule.
 fn validate_exclude_namespaces(rule: &ResourceRule, path: &FieldPath, report: &mut Report<'_>) {
     let path = path.field("excludeNamespaces");
     for (index, namespace) in rule.exclude_namespaces.iter().enumerate() {
@@ -265,7 +265,7 @@ fn validate_exclude_namespaces(rule: &ResourceRule, path: &FieldPath, report: &m
     let (mut all, excluded) = (patterns(&rule.namespaces), patterns(&rule.exclude_namespaces));
     if all.is_empty() {
         all.push(NamespacePattern::Prefix(String::new()));
-        // What has no namespace has no labels to be selected by.
+        // Requests without a namespace never match a namespace selector.
         all.extend(
             rule.namespace_selector
                 .is_none()
@@ -292,7 +292,7 @@ fn validate_namespace_selector(rule: &ResourceRule, path: &FieldPath, report: &m
             "an empty selector selects every namespace: leave it out, or write `namespaces: [\"*\"]`";
         report.fault(FaultKind::Invalid, &path, message);
     }
-    // It must never come to select everything.
+    // An invalid selector must never end up selecting everything.
     if report.is_valid()
         && let Err(fault) = compile::label_selector(written.clone())
     {
@@ -326,7 +326,7 @@ fn validate_non_resource_rule(rule: &NonResourceRule, path: &FieldPath, report: 
     );
 }
 
-/// Checks that there is at least one value, and each by `check`.
+/// Checks that there is at least one value, and each value by `check`.
 fn each(
     values: &[String],
     path: &FieldPath,
@@ -370,7 +370,7 @@ fn resource(value: &str, path: &FieldPath, report: &mut Report<'_>) {
 
 fn validate_namespace(value: &str, path: &FieldPath, report: &mut Report<'_>) {
     match value.strip_suffix('*') {
-        // Whatever follows makes a name of the prefix, or nothing can.
+        // The prefix is valid if it is the beginning of a valid name.
         Some("") => {}
         Some(prefix) => report.syntax(path, value, names::dns_label(&format!("{prefix}0"))),
         None if value.is_empty() => {}
@@ -408,7 +408,7 @@ fn validate_field_requirement(requirement: &Requirement, path: &FieldPath, repor
     }
 }
 
-// Whom a policy or an exception is for.
+// The subjects of a policy or exception.
 
 pub(crate) fn validate_subjects(subjects: &[Subject], path: &FieldPath, report: &mut Report<'_>) {
     for (index, subject) in subjects.iter().enumerate() {
@@ -462,13 +462,14 @@ fn trailing_star(value: &str, path: &FieldPath, report: &mut Report<'_>) {
     }
 }
 
-/// Verbs of requests that write.
+/// The verbs of write requests.
 const WRITE_VERBS: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
 
-/// Groups whose reviews come without an admission that is seen, or from components that ask for a user.
+/// Groups whose writes the gateway does not see in admission, or whose access reviews come from
+/// components on behalf of a user.
 const EXCLUDED_GROUPS: [&str; 3] = [groups::ADMISSION, "authentication.k8s.io", "authorization.k8s.io"];
 
-/// Compiles an expression, with the variables of a ValidatingAdmissionPolicy.
+/// Compiles an object condition, with the variables of a ValidatingAdmissionPolicy.
 fn compile_object_conditions(
     condition: &Condition,
     path: &FieldPath,
@@ -487,7 +488,7 @@ fn compile_object_conditions(
         .ok()
 }
 
-/// Faults of what a policy with objectConditions is about.
+/// Validates that a policy with objectConditions only has rules for requests with an object.
 fn validate_object_conditions(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) {
     if spec.object_conditions.is_empty() {
         return;
@@ -548,14 +549,14 @@ fn validate_conditioned_rule(rule: &ResourceRule, path: &FieldPath, report: &mut
     }
 }
 
-/// Whether every verb that a request for `resource` has connects to something.
+/// Whether every request for `resource` is a CONNECT.
 fn connects(resource: &str) -> bool {
     let named = resource.split_once('/');
     let mut connecting = CONNECT_VERBS.iter();
     connecting.any(|(name, subresource, _)| named == Some((*name, *subresource)))
 }
 
-/// Why a rule with objectConditions may not name `resource`.
+/// Why a rule of a policy with objectConditions may not name `resource`.
 fn why_not(resource: &str) -> Option<&'static str> {
     let (name, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     match (name, subresource) {

@@ -1,16 +1,16 @@
-//! Warnings about manifests that are valid, but dangerous or probably not what was meant.
+//! Warnings about manifests that are valid, but dangerous or probably mistakes.
 //!
-//! Each warning is precise, and says what to write instead. A file for each thing linted:
+//! Each warning is precise, and says what to write instead. The modules:
 //!
-//! - `policy`: one AuthorizationPolicy; `limit`: what the users of a Limit cannot do without; `lockout`: Denies over everybody, and over subjects about
-//!   which no API server asks; `unreachable`: rules that others cover; `impersonation`
-//! - `binding`: RBAC roles, bindings, and what they grant, by `builtin`: roles and groups of every
-//!   cluster
+//! - `policy`: AuthorizationPolicies; `lockout`: Denies and Limits that lock out everybody, and
+//!   those for subjects that an API server never asks about; `unreachable`: rules that others
+//!   cover; `impersonation`
+//! - `binding`: RBAC roles and bindings
 //! - `admission`: admission policies with their bindings, parameters and exceptions; `types`:
-//!   expressions that cannot work; `labels`: selectors that select nothing; `left_out`: rules
-//!   about objects that are never sent for review
-//! - `webhook`: one webhook configuration
-//! - `names`: misspelled verbs, groups and resources, by those of `known`
+//!   expressions that cannot work; `labels`: selectors of namespaces, and misspelled verbs, groups
+//!   and resources; `left_out`: rules for objects that are never sent for review
+//! - `webhook`: webhook configurations
+//! - `known`: the groups, resources, verbs and default roles of Kubernetes
 
 mod admission;
 mod binding;
@@ -44,7 +44,7 @@ pub use lockout::is_never_asked_about;
 
 pub(crate) use binding::BindingLint;
 
-/// Looks at all objects of `sources`, each of which is valid.
+/// Lints all objects of `sources`, each of which is valid.
 pub(crate) fn lint(
     sources: &[Arc<SourceObjects>],
     options: &Options,
@@ -81,7 +81,7 @@ pub(crate) fn lint(
     bindings
 }
 
-/// What the warnings about one object depend on besides it.
+/// What the warnings about one object depend on, except the object itself.
 struct LintContext<'o> {
     options: &'o Options,
     namespaces: webhook::KnownNamespaces<'o>,
@@ -93,7 +93,7 @@ struct LintContext<'o> {
 
 impl LintContext<'_> {
     fn lint(&self, object: &ManifestObject, faults: &mut Faults) {
-        // What nobody sees is not looked for, nor kept with its object.
+        // If no more warnings are kept, the object is not checked.
         if !faults.is_full() {
             faults.extend(object.warnings.get_or_init(|| alone(object)).iter().cloned());
         }
@@ -102,7 +102,7 @@ impl LintContext<'_> {
         match &object.content {
             Content::Policy(policy) => self.lint_policy(policy, cluster, &mut lint),
             Content::Exception(exception) => {
-                // What is watched is not known here.
+                // Watched objects are not known here.
                 let is_watched = !self.options.watched.is_empty();
                 let around = admission::Around {
                     has: &|name| is_watched || self.known.policies.contains(name),
@@ -143,7 +143,7 @@ impl LintContext<'_> {
     }
 }
 
-/// The warnings about `object` that depend on nothing besides it.
+/// The warnings about `object` that depend on nothing else.
 fn alone(object: &ManifestObject) -> Box<[Fault]> {
     let mut faults = Faults::new();
     let mut lint = Lint::new(&object.document, &mut faults);
@@ -185,7 +185,7 @@ fn alone(object: &ManifestObject) -> Box<[Fault]> {
     faults.into_iter().collect()
 }
 
-/// Looks at a policy by itself, beside what is in force.
+/// Lints one policy, in the context of the policies in force.
 pub(crate) fn policy_alone(
     object: &ManifestObject,
     written: &AuthorizationPolicy,
@@ -207,7 +207,7 @@ pub(crate) fn policy_alone(
     );
 }
 
-/// The same of an exception.
+/// Lints one exception, in the context of the policies in force.
 pub(crate) fn exception_alone(
     object: &ManifestObject,
     written: &Exception,

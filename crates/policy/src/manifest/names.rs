@@ -1,7 +1,7 @@
-//! The syntaxes of Kubernetes' names, labels, metadata and label selectors, as API validation checks them
-//! (`apimachinery/pkg/util/validation/validation.go` and `pkg/api/validate/content`).
+//! Syntax checks for names, labels, metadata and label selectors of Kubernetes, as in API
+//! validation (`apimachinery/pkg/util/validation/validation.go` and `pkg/api/validate/content`).
 //!
-//! Each function answers what the text breaks: `Err` holds the rule in words.
+//! `Err` contains the rule that is broken.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub(crate) fn dns_1035_label(text: &str) -> Syntax {
         .ok_or(LABEL_1035)
 }
 
-/// A name of an RBAC object: whatever fits into one segment of a URL's path (`IsPathSegmentName`).
+/// A name of an RBAC object, which must be one segment of a URL path (`IsPathSegmentName`).
 pub(crate) fn path_segment(text: &str) -> Syntax {
     match text {
         "." | ".." => Err("must not be `.` or `..`"),
@@ -65,24 +65,24 @@ fn spelled(text: &str, longest: usize, edge: impl Fn(&u8) -> bool, inner: impl F
         && bytes.iter().all(inner)
 }
 
-// `metadata`, as `ValidateObjectMeta` of
-// `apimachinery/pkg/api/validation/objectmeta.go` checks what a policy reads of it.
+// The fields of `metadata` that are read from policies, as checked by `ValidateObjectMeta` of
+// `apimachinery/pkg/api/validation/objectmeta.go`.
 
-/// Where objects of a kind live.
+/// The scope of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KindScope {
     Cluster,
     Namespaced,
 }
 
-/// As [`validate_metadata`], for the kinds that belong to no namespace and whose names are
-/// subdomains: all but RBAC's.
+/// Like [`validate_metadata`], for cluster-scoped kinds whose names are DNS subdomains: all except
+/// RBAC's.
 pub(crate) fn validate_cluster_scoped(metadata: &ObjectMeta, report: &mut Report<'_>) {
     validate_metadata(metadata, KindScope::Cluster, dns_subdomain, report);
 }
 
-/// Checks name, namespace, labels and annotation keys. What the API server
-/// adds (uid, managedFields, …) is taken as it is.
+/// Checks name, namespace, labels and annotation keys. Fields that the API server sets (uid,
+/// managedFields, …) are not checked.
 pub(crate) fn validate_metadata(
     metadata: &ObjectMeta,
     scope: KindScope,
@@ -128,8 +128,8 @@ fn validate_namespace(metadata: &ObjectMeta, path: &FieldPath, scope: KindScope,
     }
 }
 
-/// Checks the keys and values of labels. As upstream, whichever is wrong is
-/// reported at the map, with the text that is wrong (`ValidateLabels` of
+/// Checks the keys and values of labels. As in Kubernetes, errors have the path of the map, and
+/// quote the invalid key or value (`ValidateLabels` of
 /// `apimachinery/pkg/apis/meta/v1/validation/validation.go`).
 pub(crate) fn validate_labels(labels: &BTreeMap<String, String>, path: &FieldPath, report: &mut Report<'_>) {
     for (key, value) in labels {
@@ -142,8 +142,8 @@ pub(crate) fn validate_labels(labels: &BTreeMap<String, String>, path: &FieldPat
     }
 }
 
-// Label selectors, as `ValidateLabelSelector` of
-// `apimachinery/pkg/apis/meta/v1/validation/validation.go` checks them.
+// Label selectors, as checked by `ValidateLabelSelector` of
+// `apimachinery/pkg/apis/meta/v1/validation/validation.go`.
 
 /// Checks the labels and expressions of the selector at `path`.
 pub(crate) fn validate_selector(selector: &LabelSelector, path: &FieldPath, report: &mut Report<'_>) {
@@ -193,7 +193,7 @@ fn validate_operator(operator: &str, values: &[String], path: &FieldPath, report
             report.forbidden(&path.field("values"), message);
         }
         other => {
-            // `Invalid` and not `NotSupported`: so it is upstream.
+            // `Invalid` rather than `NotSupported`, as in Kubernetes.
             let rule = "not a valid selector operator: must be `In`, `NotIn`, `Exists` or `DoesNotExist`";
             report.invalid(&path.field("operator"), other, rule);
         }

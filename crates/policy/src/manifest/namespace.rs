@@ -1,4 +1,5 @@
-//! `v1` Namespace: its labels, for selectors; and the warning about selectors without Namespaces.
+//! `v1` Namespace: its labels, for selectors; and the error for selectors whose Namespaces are not
+//! known.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +11,11 @@ use crate::authorization::AuthorizationPolicy;
 use crate::document::{Document, Node, Value};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 
-/// The label that the API server gives to every namespace.
+/// The label that the API server sets on every namespace.
 pub(crate) use crate::model::NAMESPACE_NAME_LABEL as NAME_LABEL;
 
-/// The labels of the namespace, the one of its name included. The other
-/// fields, and those of later versions, do not matter here.
+/// Returns the labels of the namespace, including that of its name. Other fields, including unknown
+/// ones, are ignored.
 pub(crate) fn labels(document: &Document, report: &mut Report<'_>) -> Option<BTreeMap<String, String>> {
     let path = FieldPath::root().field("metadata");
     let metadata = document.root().get("metadata");
@@ -59,10 +60,10 @@ pub(crate) fn labels(document: &Document, report: &mut Report<'_>) -> Option<BTr
     report.is_valid().then_some(labels)
 }
 
-// Policies that select namespaces by their labels, where no Namespaces are known.
+// Policies that select namespaces by labels, although no Namespaces are known.
 
-/// Refuses each `namespaceSelector` that asks for labels of a cluster of whose
-/// Namespaces neither the manifests nor a watch tell.
+/// Adds an error for each `namespaceSelector` that needs labels in a cluster whose Namespaces are
+/// neither in manifests nor watched.
 pub(crate) fn require(objects: &[&ManifestObject], options: &Options, faults: &mut Faults) {
     let sources = NamespaceSources::new(objects, options);
     for object in objects {
@@ -79,7 +80,7 @@ pub(crate) fn require(objects: &[&ManifestObject], options: &Options, faults: &m
     }
 }
 
-/// The rules that ask for other labels than the name.
+/// The indices of the rules whose selector needs other labels than that of the name.
 pub(crate) fn asking(policy: &AuthorizationPolicy) -> impl Iterator<Item = usize> {
     let rules = policy.resource_rules.iter().enumerate();
     rules
@@ -90,14 +91,14 @@ pub(crate) fn asking(policy: &AuthorizationPolicy) -> impl Iterator<Item = usize
         .map(|(index, _)| index)
 }
 
-/// The path of the selector of a rule.
+/// The path of the `namespaceSelector` of a rule.
 pub(crate) fn at(rule: usize) -> FieldPath {
     let rules = FieldPath::root().field("spec").field("resourceRules");
     rules.index(rule).field("namespaceSelector")
 }
 
-/// What is wrong with a selector, where the Namespaces are not known of a
-/// cluster; of which one, where that has to be said.
+/// The error message for a selector in a cluster whose Namespaces are not known; `None` if clusters
+/// have no names.
 pub(crate) fn message(cluster: Option<&str>) -> String {
     let of = cluster.map_or_else(String::new, |cluster| format!(" of the cluster `{cluster}`"));
     format!(
@@ -109,7 +110,7 @@ pub(crate) fn message(cluster: Option<&str>) -> String {
 
 /// The clusters whose Namespaces are known.
 pub(crate) struct NamespaceSources<'o> {
-    /// Of every cluster's.
+    /// Whether Namespaces of every cluster are known.
     all: bool,
     clusters: BTreeSet<&'o str>,
 }
@@ -128,8 +129,8 @@ impl<'o> NamespaceSources<'o> {
         }
     }
 
-    /// The first cluster, of those that a policy is for, of whose Namespaces
-    /// none are known: `Some(None)` where clusters have no names here.
+    /// The first cluster that a policy applies to and whose Namespaces are not known: `Some(None)`
+    /// if clusters have no names.
     pub(crate) fn missing(&self, cluster: Option<&'o str>, options: &'o Options) -> Option<Option<&'o str>> {
         let is_missing = |cluster: &&str| !self.clusters.contains(cluster);
         match cluster {

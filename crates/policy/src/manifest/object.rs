@@ -1,4 +1,4 @@
-//! Reads one object of a manifest: decoded, validated, with its position.
+//! Decodes and validates one object of a manifest.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::document::{Document, Node, Value};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use portcullis_cel::{Version, json};
 
-/// Reads `document`, and compiles its expressions; what is wrong with it goes to `faults`, and
-/// then there is no object.
+/// Reads `document` and compiles its expressions. Errors are added to `faults`, and then there is
+/// no object.
 pub(crate) fn read(
     document: Document,
     cluster: Option<Arc<str>>,
@@ -31,7 +31,7 @@ pub(crate) fn read(
     Some(ManifestObject::new(document, Arc::new(valid)))
 }
 
-/// The same, without its document.
+/// Like [`read`], but does not keep the document.
 pub(crate) fn read_alone(
     document: &Document,
     cluster: Option<Arc<str>>,
@@ -56,15 +56,15 @@ pub(crate) fn read_alone(
 }
 
 impl ValidatedObject {
-    /// Reads one object that came by itself, of the only `cluster` it holds for, and compiles its
+    /// Reads one object of `cluster` that was received from an API server, and compiles its
     /// expressions for `version`.
     ///
-    /// Blocks for as long as its expressions take to compile, some tenths of a second at most.
+    /// Blocks while its expressions are compiled, for some tenths of a second at most.
     ///
     /// # Errors
     ///
-    /// Every fault of the object; what decides nothing, such as cases for
-    /// `portcullis test`, is one too.
+    /// All errors of the object. An object that decides nothing, such as a PolicyTest, is an error,
+    /// too.
     pub fn read(document: Document, cluster: Arc<str>, version: Version) -> Result<Self, Faults> {
         let mut faults = Faults::new();
         let origin = ObjectOrigin::ApiServer;
@@ -168,8 +168,9 @@ fn named<'d>(document: &'d Document, faults: &mut Faults) -> Option<&'d str> {
     None
 }
 
-/// What has no name is no object of Kubernetes, such as a Kustomization. Nothing can refer to it,
-/// nor to an object that would have to be in a namespace.
+/// Reads an object that may be a parameter. It is ignored with a warning if nothing can refer to
+/// it: without a name it is not an object of Kubernetes (for example a Kustomization), and a
+/// namespaced object needs a namespace.
 fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
     let mut ignore = |field, message: &str| {
         let place = document.place(FieldPath::root().field("metadata").field(field));
@@ -192,7 +193,7 @@ fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
     is_usable.then_some(Content::Parameter)
 }
 
-/// What is wrong with an object that has no namespace and needs one.
+/// The warning for an object that lacks the namespace that its kind requires.
 fn unplaced(document: &Document) -> Option<String> {
     let (api_version, kind) = (document.text("apiVersion")?, document.text("kind")?);
     let metadata = document.root().get("metadata");
@@ -206,9 +207,9 @@ fn unplaced(document: &Document) -> Option<String> {
     })
 }
 
-/// Checks an object of a kind that is built into Kubernetes: each value is of its
-/// field's type, as the API server demands (`data: {a: yes}` in a ConfigMap is
-/// not). Fields that are not known may be those of later versions.
+/// Checks that the values of an object of a built-in kind have the types of their fields, as the
+/// API server does (`data: {a: yes}` in a ConfigMap is an error). Unknown fields may be those of
+/// later versions.
 fn validate_types(document: &Document, report: &mut Report<'_>) {
     let (Some(object), Ok(nothing)) = (admission::json(document), json::Document::parse("{}")) else {
         return;
@@ -234,7 +235,8 @@ fn validate_types(document: &Document, report: &mut Report<'_>) {
     }
 }
 
-/// `.data.a.yaml` as a path: the object decides which dots separate keys.
+/// Parses a path such as `.data.a.yaml`. The keys of the object determine which dots are
+/// separators.
 fn field_path(root: &Node, written: &str) -> FieldPath {
     let (mut path, mut node, mut rest) = (FieldPath::root(), root, written);
     while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! The objects of all sources together, without fault.
+//! The valid objects of all sources.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -14,22 +14,22 @@ use crate::document::{Document, KeptDocument};
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use crate::model::groups::RBAC;
 
-/// The objects of some sources, valid by themselves and together.
+/// The objects of several sources, valid individually and together.
 pub struct ObjectSet {
     sources: Vec<Arc<SourceObjects>>,
     bindings: BindingLint,
 }
 
-/// What is in one set and not in another, which has another object in its place or none.
+/// The difference between two sets. A changed object is in both lists.
 #[derive(Debug, Default)]
 pub struct SetDifference<'s> {
-    /// In the set alone.
+    /// Objects only in the newer set.
     pub added: Vec<&'s Arc<ValidatedObject>>,
-    /// In the earlier set alone.
+    /// Objects only in the earlier set.
     pub removed: Vec<&'s Arc<ValidatedObject>>,
 }
 
-/// Reads and checks `sources`: like [`load`](super::load), without assembling what they say.
+/// Reads and validates `sources`, like [`load`](super::load), but does not assemble them.
 #[must_use]
 pub fn read(sources: &[Source], options: &Options) -> (Option<ObjectSet>, Faults) {
     let read = |source| Arc::new(SourceObjects::read(source, options.cel_version, None));
@@ -37,9 +37,8 @@ pub fn read(sources: &[Source], options: &Options) -> (Option<ObjectSet>, Faults
 }
 
 impl ObjectSet {
-    /// The set of `sources`, and everything that is wrong with it: the same, in the same
-    /// order, whatever is known of `earlier` sets. Where one fault is an error there is no
-    /// set.
+    /// Returns the set of `sources`, and all errors and warnings, which do not depend on `earlier`:
+    /// the earlier set only saves work. If there is an error, there is no set.
     #[must_use]
     pub fn new(
         sources: Vec<Arc<SourceObjects>>,
@@ -75,13 +74,13 @@ impl ObjectSet {
         objects.map(|object| &object.valid)
     }
 
-    /// Those that are no role bindings, in order.
+    /// The objects that are not role bindings, in order.
     pub fn others(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
         let objects = self.sources.iter().flat_map(|source| source.others());
         objects.map(|object| &object.valid)
     }
 
-    /// The objects that have expressions, or bind those that do, each as it is written; in order.
+    /// The objects with expressions, and their bindings, with their documents, in order.
     pub fn documents_of_policies(&self) -> impl Iterator<Item = (&Arc<ValidatedObject>, &Document)> {
         let objects = self.sources.iter().flat_map(|source| source.others());
         objects.filter_map(|object| match &object.document {
@@ -90,8 +89,7 @@ impl ObjectSet {
         })
     }
 
-    /// The role or binding of RBAC of this kind, namespace and name, wherever it stands, as it is
-    /// written.
+    /// The RBAC role or binding of this kind, namespace and name in each source, with its document.
     pub fn documents_of_rbac(
         &self,
         kind: &str,
@@ -108,7 +106,7 @@ impl ObjectSet {
             .map(|object| (&object.valid, object.document.get().into_owned()))
     }
 
-    /// The sources, without the objects that are among `identities`.
+    /// The sources, without the objects in `identities`.
     #[must_use]
     pub fn without(&self, identities: &HashSet<&ObjectIdentity>) -> Vec<Arc<SourceObjects>> {
         let digests: HashSet<u64> = identities.iter().map(|identity| identity.digest()).collect();
@@ -122,15 +120,15 @@ impl ObjectSet {
         self.sources.iter().map(without).collect()
     }
 
-    /// Whether an object of this set may have one of `identities`, by their digests.
+    /// Whether an object of this set may have one of `identities`, given as digests.
     #[must_use]
     pub fn may_have(&self, identities: &HashSet<u64>) -> bool {
         let mut own = self.sources.iter().flat_map(|source| source.identities());
         !identities.is_empty() && own.any(|identity| identities.contains(identity))
     }
 
-    /// The objects among `wanted`, which are compared by their address, as they are written: those
-    /// in sources that `other` does not have.
+    /// The objects in `wanted`, which are compared by address, with their documents. Only sources
+    /// that `other` does not contain are searched.
     pub fn documents_among<'s>(
         &'s self,
         wanted: &[&Arc<ValidatedObject>],
@@ -142,7 +140,7 @@ impl ObjectSet {
             .map(|object| (&object.valid, object.document.get()))
     }
 
-    /// What became different from `earlier` to this, at the price of the sources that did.
+    /// The difference from `earlier`. The cost depends only on the sources that changed.
     #[must_use]
     pub fn since<'s>(&'s self, earlier: &'s Self) -> SetDifference<'s> {
         let own = |set: &'s Self, other: &Self| -> Vec<&'s Arc<ValidatedObject>> {
@@ -159,7 +157,7 @@ impl ObjectSet {
         SetDifference { added, removed }
     }
 
-    /// The objects of the sources that `other` does not have.
+    /// The objects of sources that `other` does not contain.
     fn objects_of_own_sources<'s>(
         &'s self,
         other: &Self,
@@ -172,9 +170,9 @@ impl ObjectSet {
     }
 }
 
-/// What [`ObjectSet::new`] does not say about `sources` because of faults: about a faulty object what
-/// is wrong besides, about all what it warns of. For `check`; each source is read again, and an
-/// object with faults once more without the values that have them.
+/// Returns the errors and warnings that [`ObjectSet::new`] cannot find in `sources` because of
+/// other errors: further errors of faulty objects, and all warnings. For `check`: reads each source
+/// again, and faulty objects once more without their invalid values.
 #[must_use]
 pub fn hidden_faults(sources: &[Source], options: &Options) -> Faults {
     let mut faults = Faults::new();
@@ -190,8 +188,8 @@ pub fn hidden_faults(sources: &[Source], options: &Options) -> Faults {
     faults
 }
 
-/// Whether two objects of `sources` may have the same identity and hold for one cluster. As
-/// `earlier` has no such two, one of them would be in a source that is new.
+/// Whether two objects of `sources` may have the same identity and apply to one cluster. `earlier`
+/// has no such duplicates, so one of them must be in a new source.
 fn may_have_duplicates(sources: &[Arc<SourceObjects>], earlier: Option<&ObjectSet>) -> bool {
     let known: HashSet<_> = earlier
         .iter()
@@ -201,7 +199,7 @@ fn may_have_duplicates(sources: &[Arc<SourceObjects>], earlier: Option<&ObjectSe
     let mut seen_sources = HashSet::new();
     let (old, new): (Vec<_>, Vec<_>) = sources
         .iter()
-        // A source that stands twice is new where it stands again.
+        // The second occurrence of a source counts as new.
         .partition(|source| known.contains(&Arc::as_ptr(source)) && seen_sources.insert(Arc::as_ptr(source)));
     let Some(new) = NewIdentities::new(&new) else {
         return true;
@@ -211,25 +209,25 @@ fn may_have_duplicates(sources: &[Arc<SourceObjects>], earlier: Option<&ObjectSe
 
 type IdentitySet = HashSet<u64, foldhash::fast::FixedState>;
 
-/// The identities of objects that are new, by their digests.
+/// The digests of the identities of new objects.
 struct NewIdentities<'s> {
     everywhere: IdentitySet,
     of: HashMap<&'s str, IdentitySet>,
-    /// Those that hold for one cluster alone, whichever it is.
+    /// Those that apply to only one cluster, of all clusters together.
     of_any: OnceCell<IdentitySet>,
 }
 
 // === impl NewIdentities ===
 
 impl<'s> NewIdentities<'s> {
-    /// Those of `sources`; `None` where two of them may meet.
+    /// Collects those of `sources`; `None` if two of them may be duplicates.
     fn new(sources: &[&'s Arc<SourceObjects>]) -> Option<Self> {
         let mut new = Self {
             everywhere: IdentitySet::default(),
             of: HashMap::new(),
             of_any: OnceCell::new(),
         };
-        // Those that hold everywhere meet all, so that they come first.
+        // Objects for every cluster can be duplicates of all others, so they come first.
         let (everywhere, of_clusters): (Vec<_>, Vec<_>) = sources
             .iter()
             .copied()
@@ -250,8 +248,7 @@ impl<'s> NewIdentities<'s> {
         Some(new)
     }
 
-    /// Whether an object of `source`, which is not new, may have an identity of those that hold for
-    /// a cluster with it.
+    /// Whether an object of `source`, which is not new, may be a duplicate of a new one.
     fn may_meet(&self, source: &SourceObjects) -> bool {
         let has = |meeting: &IdentitySet| {
             let mut identities = source.identities().iter();
@@ -270,7 +267,7 @@ impl<'s> NewIdentities<'s> {
     }
 }
 
-/// Reports each object that holds for a cluster together with an earlier one of the same identity.
+/// Reports each object that applies to the same cluster as an earlier one with the same identity.
 pub(crate) fn refuse_duplicates<'o>(objects: impl Iterator<Item = &'o ManifestObject>, faults: &mut Faults) {
     let mut seen = SeenObjects::default();
     for (place, object) in objects.enumerate() {
@@ -291,17 +288,17 @@ pub(crate) fn refuse_duplicates<'o>(objects: impl Iterator<Item = &'o ManifestOb
     }
 }
 
-/// The first objects of each identity, with their places among all.
+/// The first objects of each identity, with their positions.
 #[derive(Default)]
 struct SeenObjects<'o> {
-    /// Whatever they hold for.
+    /// The first for any cluster.
     first: HashMap<&'o ObjectIdentity, &'o ManifestObject>,
-    /// That hold for this cluster alone, or for every one.
+    /// The first for only this cluster or, for `None`, for every cluster.
     of: HashMap<(&'o ObjectIdentity, Option<&'o str>), (usize, &'o ManifestObject)>,
 }
 
 impl<'o> SeenObjects<'o> {
-    /// The first that holds for a cluster for which `object` holds too.
+    /// The first object of the same identity that applies to a cluster of `object`.
     fn meets(&self, object: &'o ManifestObject) -> Option<&'o ManifestObject> {
         let identity = object.identity();
         let Some(cluster) = object.cluster.as_deref() else {
@@ -325,7 +322,7 @@ fn position(object: &ManifestObject) -> String {
     format!("{}:{}", place.file.as_deref().unwrap_or_default(), place.line)
 }
 
-/// Says which cluster both are for, where that is not plain.
+/// Names the cluster that both apply to, unless it is obvious.
 fn reach(first: &ManifestObject, second: &ManifestObject) -> String {
     match (&first.cluster, &second.cluster) {
         (None, Some(cluster)) => format!(" for every cluster, `{cluster}` included"),
@@ -342,7 +339,7 @@ mod tests {
     use crate::manifest::load;
     use portcullis_cel::Version;
 
-    /// A file of one binding, called `name`, of a cluster or of all.
+    /// A source with one binding called `name`, for a cluster or for all.
     fn source(name: &str, cluster: Option<&str>, file: usize) -> Arc<SourceObjects> {
         let text = format!(
             "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {{name: {name}}}\n\

@@ -1,6 +1,6 @@
-//! Validation of AuthorizationPolicies, AuthorizationInvariants and AdmissionExceptions that are
-//! written to an API server, with the code that reads and lints manifests; and of what RBAC objects,
-//! AuthorizationPolicies and approvals of AccessRequests would newly grant, with the invariants in force.
+//! Validates writes of Portcullis' own kinds to an API server, with the code that reads and lints
+//! manifests. Also checks what writes of RBAC objects, AuthorizationPolicies and approvals of
+//! AccessRequests would newly grant against the AuthorizationInvariants in force.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,24 +23,24 @@ use crate::document::{Document, Node};
 use crate::field::{Fault, FaultKind, Faults, Place, Severity};
 use crate::model::{Deadline, Time, groups};
 
-/// What an object takes at most while it is read, in bytes a byte of its text.
+/// An upper bound for the memory while an object is read, in bytes per byte of its JSON.
 const READ_BYTES: usize = 50;
 
-/// The resources that are judged.
+/// The resources that are validated.
 const RESOURCES: [&str; 3] = [
     "authorizationpolicies",
     "admissionexceptions",
     "authorizationinvariants",
 ];
 
-/// What is in force where an object is to hold, by which it is judged.
+/// The policies in force in the cluster of an object, which it is validated against.
 #[derive(Debug, Clone, Copy)]
 pub struct ValidationContext<'s> {
     policies: &'s PolicySet,
     admission: &'s AdmissionSet,
 }
 
-/// Whether the object of `request` is one that is judged. Its status is of AccessRequests alone.
+/// Whether the object of `request` is validated. The status is validated only for AccessRequests.
 #[must_use]
 pub fn needs_validation(request: &Request<'_>) -> bool {
     let resource = &request.resource;
@@ -51,25 +51,24 @@ pub fn needs_validation(request: &Request<'_>) -> bool {
     is_policy || is_access_request_write(request)
 }
 
-/// The resources of RBAC, each of which may grant.
+/// The resources of RBAC, writes of which may grant.
 const RBAC_RESOURCES: [&str; 4] = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
-/// The group of controllers, such as that of aggregated ClusterRoles: what they write follows from
-/// what others wrote, whom this judged.
+/// The group of controllers, such as that of aggregated ClusterRoles. Their writes follow from
+/// writes of others, which have been validated.
 const CONTROLLERS: &str = "system:serviceaccounts:kube-system";
-/// The most parts into which the requests that a write affects may fall, on each thread that judges.
+/// The most parts into which a proof may split the requests that a write affects.
 const MAX_PARTS: usize = 10_000;
-/// What is said where it cannot be told what a write changes.
+/// The message if the review does not contain what is written.
 const NOT_SAID: &str = "an AuthorizationInvariant is in force, and this review does not say what is written";
 
-/// Whether `request` may break an invariant of `set`.
+/// Whether `request` has to be checked against the invariants of `set`.
 fn are_concerned(set: &PolicySet, request: &Request<'_>) -> bool {
     set.invariants().len() > 0
         && (is_rbac_write(request) || is_policy_write(request) || is_approval(request))
         && !is_exempt(set, request)
 }
 
-/// A Role, ClusterRole, RoleBinding or ClusterRoleBinding that is created or changed. Nobody is allowed
-/// more once one is deleted.
+/// Whether an RBAC object is created or changed. Deleting one grants nothing.
 fn is_rbac_write(request: &Request<'_>) -> bool {
     let resource = &request.resource;
     resource.group == groups::RBAC
@@ -86,8 +85,8 @@ fn is_policy_write(request: &Request<'_>) -> bool {
         && request.operation != Operation::Connect
 }
 
-/// Whether an AccessRequest has approvals that it did not have. Nobody is allowed more by what else is written
-/// of one.
+/// Whether the approvals of an AccessRequest change. No other write of an AccessRequest grants
+/// anything.
 fn is_approval(request: &Request<'_>) -> bool {
     let approvals = |object: Option<portcullis_cel::json::Node<'_>>| {
         let approvals = object.and_then(|object| object.pointer("/status/approvals"));
@@ -98,9 +97,9 @@ fn is_approval(request: &Request<'_>) -> bool {
         && approvals(request.object) != approvals(request.old_object)
 }
 
-/// Users who cannot or must not be held back: no administrator is locked out by an invariant.
-/// A controller's deletion of a policy is judged nevertheless, because a user who writes an owner
-/// reference has the garbage collector delete.
+/// Whether the user is exempt from invariants: administrators must not be locked out, and
+/// controllers must not be stopped. A controller's deletion of a policy is checked nevertheless,
+/// because a user can make the garbage collector delete an object by writing an owner reference.
 fn is_exempt(set: &PolicySet, request: &Request<'_>) -> bool {
     let user = &request.user;
     let is_member = |group: &str| user.groups.iter().any(|of| of == group);
@@ -111,8 +110,7 @@ fn is_exempt(set: &PolicySet, request: &Request<'_>) -> bool {
         }
 }
 
-/// Whether a policy is deleted, or is to be once its finalizers are gone. The user who removes the
-/// last of these is not judged for that.
+/// Whether a policy is deleted, or being deleted and waiting for finalizers.
 fn takes_policy_away(request: &Request<'_>) -> bool {
     let is_ending = || {
         let ending = request.object?.pointer("/metadata/deletionTimestamp")?;
@@ -121,7 +119,7 @@ fn takes_policy_away(request: &Request<'_>) -> bool {
     is_policy_write(request) && (request.operation == Operation::Delete || is_ending().is_some())
 }
 
-/// The name of the policy that is taken away. With `deletecollection`, only the object says it.
+/// The name of the policy that is deleted. For `deletecollection`, only the object contains it.
 fn deleted_name<'r>(request: &Request<'r>) -> Option<Cow<'r, str>> {
     let name = || request.old_object?.pointer("/metadata/name")?.as_str();
     Some(request.name.clone())
@@ -129,7 +127,7 @@ fn deleted_name<'r>(request: &Request<'r>) -> Option<Cow<'r, str>> {
         .or_else(name)
 }
 
-/// What is written with `content`, or deleted. `None` where the review does not say it.
+/// The write of `content`, or the deletion. `None` if the review does not contain the object.
 fn write(request: &Request<'_>, content: Option<&Content>) -> Option<ObjectWrite> {
     if takes_policy_away(request) {
         return deleted_name(request).map(|name| ObjectWrite::DeletedPolicy(name.into_owned()));
@@ -143,8 +141,8 @@ fn write(request: &Request<'_>, content: Option<&Content>) -> Option<ObjectWrite
     }
 }
 
-/// Adds what `write` newly breaks of the invariants of `set`; there is none where the review does not
-/// say what is written.
+/// Reports the invariants of `set` that `write` newly breaks. `write` is `None` if the review does
+/// not contain what is written.
 fn check_invariants(
     set: &PolicySet,
     write: Option<&ObjectWrite>,
@@ -162,10 +160,11 @@ fn check_invariants(
         }
         return;
     };
-    // Without any, the gateway is given no RBAC, and nothing of this kind can be decided.
+    // Without any binding the gateway has no RBAC objects at all, so unknown roles cannot be waited
+    // for.
     let knows_roles = set.bindings().next().is_some();
     let proof = match write {
-        // What the controller, which nobody holds up, then gives the others is not known.
+        // The aggregation controller, which is exempt, would add the rules of this role to others.
         Some(ObjectWrite::Role(role)) if role.namespace.is_empty() && !after.is_aggregated => {
             Err(ProofLimitError::Aggregation)
         }
@@ -198,13 +197,13 @@ fn check_invariants(
     }
 }
 
-/// Whether an invariant of `set` refuses anything.
+/// Whether an invariant of `set` has the enforcement Refuse.
 fn refuse(set: &PolicySet) -> bool {
     let mut invariants = set.invariants();
     invariants.any(|one| one.enforcement == Enforcement::Refuse)
 }
 
-/// The ClusterRole of an AccessRequest that grants from now on, where `set` does not have it.
+/// The ClusterRole of an approved AccessRequest, if `set` does not have it.
 fn unknown_role<'w>(set: &PolicySet, write: Option<&'w ObjectWrite>) -> Option<&'w str> {
     let Some(ObjectWrite::AccessRequest(request)) = write else {
         return None;
@@ -220,8 +219,8 @@ fn unknown_role<'w>(set: &PolicySet, write: Option<&'w ObjectWrite>) -> Option<&
     (is_approved && !is_known()).then_some(request.role.as_str())
 }
 
-/// The set, with the roles that every API server makes by itself where `write` names one of them
-/// that it does not have.
+/// Adds the default roles of an API server to the set, if `write` refers to one that the set does
+/// not have.
 fn with_default_roles<'s>(set: &'s PolicySet, write: &ObjectWrite) -> Cow<'s, PolicySet> {
     let named = match write {
         ObjectWrite::Binding(binding) => binding.role_key(),
@@ -235,7 +234,7 @@ fn with_default_roles<'s>(set: &'s PolicySet, write: &ObjectWrite) -> Cow<'s, Po
     }
 }
 
-/// Warns where `invariant`, which is being written, is broken already: it is stored all the same.
+/// Warns if `invariant`, which is being written, is broken already. It is stored nevertheless.
 fn check_new_invariant(
     set: &PolicySet,
     invariant: &Arc<AuthorizationInvariant>,
@@ -256,7 +255,7 @@ fn check_new_invariant(
     report.warnings.extend(says(invariant, &status));
 }
 
-/// `AuthorizationInvariant/NAME: broken by …: REASON`; nothing where it holds.
+/// The message about an invariant; `None` if it holds.
 fn says(invariant: &AuthorizationInvariant, status: &InvariantStatus) -> Option<String> {
     let what = match status {
         InvariantStatus::Holds => return None,
@@ -277,13 +276,13 @@ fn says(invariant: &AuthorizationInvariant, status: &InvariantStatus) -> Option<
 // === impl ValidationContext ===
 
 impl<'s> ValidationContext<'s> {
-    /// Those of a cluster that is decided for by these.
+    /// Creates the context of a cluster with these sets.
     #[must_use]
     pub const fn new(policies: &'s PolicySet, admission: &'s AdmissionSet) -> Self {
         Self { policies, admission }
     }
 
-    /// Reads the object of a request, whose status counts where it grants.
+    /// Reads the object of a request, with its status if `has_status`.
     fn read(
         &self,
         text: &str,
@@ -341,7 +340,7 @@ impl OwnKindValidator for ValidationContext<'_> {
             return None;
         }
         let mut report = ValidationReport::default();
-        // A proof takes longer than may be tried where others wait.
+        // A proof takes too long for the first attempt, on a thread where other requests wait.
         if are_concerned && deadline.end_attempt() {
             return Some(report);
         }
@@ -356,7 +355,8 @@ impl OwnKindValidator for ValidationContext<'_> {
             return Some(report);
         }
         let mut faults = Faults::new();
-        // What an AccessRequest says never changes: one with faults can be withdrawn.
+        // The spec of an AccessRequest never changes, and an invalid one must remain withdrawable,
+        // so its object is not read for other writes.
         let is_read = !is_access_request || request.operation == Operation::Create || is_approval;
         let object = request
             .object
@@ -373,7 +373,7 @@ impl OwnKindValidator for ValidationContext<'_> {
         }
         let content = object.as_ref().map(|object| &object.content);
         if is_access_request {
-            // Of one that is there already, nobody says anything now.
+            // An object that is stored already is not being written by anybody.
             if run.requester_unknown {
                 return Some(report);
             }
@@ -407,8 +407,8 @@ fn add_faults(faults: &Faults, report: &mut ValidationReport) {
     }
 }
 
-/// Without what the API server adds: the status, unless it counts, and no name where it is yet to make
-/// one up.
+/// Removes the status unless `has_status`, and adds a name if the API server is going to generate
+/// one.
 fn as_written(mut value: Value, has_status: bool) -> Value {
     if let Value::Object(object) = &mut value {
         if !has_status {

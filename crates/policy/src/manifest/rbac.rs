@@ -1,8 +1,7 @@
-//! RBAC objects: defaults and validation as the API server's.
+//! RBAC objects: defaults and validation as in an API server.
 //!
-//! Follows `pkg/apis/rbac/validation/validation.go` and
-//! `pkg/apis/rbac/v1/defaults.go` of Kubernetes. Version v1beta1 has the shape
-//! and the defaults of v1.
+//! Follows `pkg/apis/rbac/validation/validation.go` and `pkg/apis/rbac/v1/defaults.go` of
+//! Kubernetes. Version v1beta1 has the same fields and defaults as v1.
 
 use k8s_openapi::api::rbac::v1::{
     AggregationRule, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
@@ -14,10 +13,10 @@ use super::report::Report;
 use crate::field::{FaultKind, FieldPath};
 use crate::model::groups;
 
-/// The version in which its objects are read.
+/// The version in which RBAC objects are decoded.
 pub(crate) const V1: &str = "rbac.authorization.k8s.io/v1";
 
-/// Fills in what may be left out, then says what is wrong.
+/// Sets defaults, then validates.
 pub(crate) trait Rbac {
     fn default_and_validate(&mut self, report: &mut Report<'_>);
 }

@@ -1,4 +1,5 @@
-//! Collects the faults and the warnings of one object, and says for what its expressions are compiled.
+//! Collects the errors and warnings of one object, and holds the compilation settings of its
+//! expressions.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -9,35 +10,35 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath, Place, unsupported_value
 use crate::model::{Deadline, truncate_with_mark};
 use portcullis_cel::{CompileBudget, CompileError, MAX_COMPILED_BYTES, Version};
 
-/// How many errors of one document are reported: nobody reads more, and each is longer than what it is
-/// about.
+/// The most errors that are reported of one document. Nobody reads more, and each takes more memory
+/// than the value that it is about.
 pub(crate) const MAX_ERRORS: usize = 100;
 
-/// How much of an expression a message quotes, in bytes.
+/// The most bytes of an expression that a message quotes.
 const MAX_QUOTED_BYTES: usize = 512;
 
-/// The outcome of a check: the rule that the text breaks.
+/// The result of a syntax check; `Err` is the rule that the string breaks.
 pub(crate) type Syntax = Result<(), &'static str>;
 
-/// For which version expressions are compiled, and until when.
+/// The version for which expressions are compiled, and the deadline.
 ///
-/// Whatever the deadline, the expressions of one object are bounded together, in the work of
-/// compiling them and in the memory that they take then ([`CompileBudget`]).
+/// Independently of the deadline, the expressions of one object share a budget of compile steps and
+/// of memory for the compiled programs ([`CompileBudget`]).
 #[derive(Debug, Clone, Copy)]
 pub struct Compilation<'c> {
-    /// Whose API server they are for.
+    /// The Kubernetes version of the API server.
     pub version: Version,
-    /// When to give up: what is not compiled by then is at fault.
+    /// The deadline; an expression that is not compiled by then is an error.
     pub deadline: Deadline<'c>,
 }
 
-/// How those of one object are.
+/// The compilation of the expressions of one object.
 pub(crate) struct ObjectCompilation<'c> {
     pub(crate) version: Version,
     pub(crate) budget: CompileBudget<'c>,
 }
 
-/// Without a deadline.
+/// A compilation without a deadline.
 impl From<Version> for Compilation<'_> {
     fn from(version: Version) -> Self {
         Self {
@@ -57,13 +58,13 @@ impl<'c> Compilation<'c> {
 }
 
 impl ObjectCompilation<'_> {
-    /// How many bytes its programs take.
+    /// The bytes of the programs compiled so far.
     pub(crate) const fn compiled_bytes(&self) -> usize {
         MAX_COMPILED_BYTES - self.budget.bytes()
     }
 }
 
-/// Collects what is wrong with one document.
+/// Collects the errors of one document.
 pub(crate) struct Report<'a> {
     document: &'a Document,
     faults: &'a mut Faults,
@@ -81,7 +82,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The same of a document whose expressions are compiled so.
+    /// Sets the compilation of the document's expressions.
     pub(crate) const fn compiling(self, compilation: &'a ObjectCompilation<'a>) -> Self {
         Self {
             compilation: Some(compilation),
@@ -89,13 +90,13 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// What expressions of the document are compiled for: the newest version, if nothing is said.
+    /// The version for which expressions are compiled; the newest one by default.
     pub(crate) fn cel_version(&self) -> Version {
         self.compilation
             .map_or(Version::NEWEST, |compilation| compilation.version)
     }
 
-    /// Compiles something out of what is left for the document.
+    /// Calls `compile` with the remaining budget of the document.
     pub(crate) fn compile<T>(&self, compile: impl FnOnce(&CompileBudget<'_>) -> T) -> T {
         match self.compilation {
             Some(compilation) => compile(&compilation.budget),
@@ -103,7 +104,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Whether nothing was wrong since [`Report::new`].
+    /// Whether there were no errors since [`Report::new`].
     pub(crate) const fn is_valid(&self) -> bool {
         self.errors == 0
     }
@@ -137,8 +138,8 @@ impl<'a> Report<'a> {
         );
     }
 
-    /// The expression `text` at `path` is none: the fault is where in the file `error` is. Of an
-    /// expression over several lines that line alone is shown.
+    /// Reports that the expression `text` at `path` does not compile, at the line and column of
+    /// `error`. Of an expression over several lines, only that line is quoted.
     pub(crate) fn does_not_compile(&mut self, path: &FieldPath, text: &str, error: &CompileError) {
         self.push(|document| {
             let (place, wrong) = within(document, path, error);
@@ -149,8 +150,8 @@ impl<'a> Report<'a> {
         });
     }
 
-    /// `value` is wrong, which is the key or the value of the entry `key`. As upstream it
-    /// is reported at the map; the line is that of the entry.
+    /// Reports that `value`, the key or value of the entry `key`, is invalid. As in Kubernetes, the
+    /// path is that of the map; the line is that of the entry.
     pub(crate) fn invalid_entry(&mut self, map: &FieldPath, key: &str, value: &str, message: &str) {
         self.push(|document| {
             let place = document.place(map.key(key)).at(map.clone());
@@ -163,12 +164,12 @@ impl<'a> Report<'a> {
         self.fault(FaultKind::Forbidden, path, message);
     }
 
-    /// `value` is not one of `supported`.
+    /// Reports that `value` is not one of `supported`.
     pub(crate) fn not_supported(&mut self, path: &FieldPath, value: &str, supported: &[&str]) {
         self.fault(FaultKind::NotSupported, path, unsupported_value(value, supported));
     }
 
-    /// `value` must be there, and one of `supported`.
+    /// Checks that `value` is not empty, and one of `supported`.
     pub(crate) fn required_one_of(&mut self, path: &FieldPath, value: &str, supported: &[&str]) {
         if value.is_empty() {
             self.required(path, format!("`{}`", supported.join("` or `")));
@@ -177,7 +178,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// `value` breaks the rule that `syntax` names.
+    /// Reports the rule that `value` breaks, if `syntax` is an error.
     pub(crate) fn syntax(&mut self, path: &FieldPath, value: &str, syntax: Syntax) {
         if let Err(rule) = syntax {
             self.invalid(path, value, rule);
@@ -185,8 +186,8 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Where in the file the expression at `path` has the error, and what to say of it: where the
-/// file does not tell, with the place within the expression.
+/// Returns the place in the file of an error in the expression at `path`, and the message. If the
+/// column in the file is not known, the message contains the position within the expression.
 pub(crate) fn within(document: &Document, path: &FieldPath, error: &CompileError) -> (Place, String) {
     let place = document.place_within(path.clone(), (error.line, error.column));
     let wrong = match place.column {
@@ -199,7 +200,7 @@ pub(crate) fn within(document: &Document, path: &FieldPath, error: &CompileError
 /// Collects the warnings about one object.
 pub(crate) struct Lint<'a> {
     pub(crate) document: &'a KeptDocument,
-    /// The document unpacked, once there is a warning to place.
+    /// The unpacked document, unpacked for the first warning.
     unpacked: OnceCell<Cow<'a, Document>>,
     pub(crate) faults: &'a mut Faults,
 }
@@ -222,7 +223,7 @@ impl<'a> Lint<'a> {
         self.faults.push(Fault::warning(place, kind, message));
     }
 
-    /// Whether no more warnings are kept: there is no need to look for others.
+    /// Whether no more warnings are kept, so that checks can be skipped.
     pub(crate) fn is_full(&self) -> bool {
         self.faults.is_full()
     }

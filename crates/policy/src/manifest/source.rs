@@ -1,5 +1,5 @@
-//! What manifests are read from: sources, their streams of documents and lists of either sort,
-//! flattened; and what the configuration says about them.
+//! Sources of manifests: their streams of documents, with lists flattened; and the configuration
+//! that manifests are checked with.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -16,53 +16,54 @@ use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use crate::model::Time;
 use portcullis_cel::Version;
 
-/// The text of one file.
+/// The contents of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The file's name, for messages.
     pub file: String,
-    /// YAML, in any number of documents, or JSON.
+    /// Any number of YAML documents, or JSON.
     pub text: String,
-    /// The only cluster that its objects hold for; `None` for every cluster.
+    /// The only cluster that its objects apply to; `None` for every cluster.
     pub cluster: Option<String>,
 }
 
-/// What the configuration says about manifests.
+/// The configuration that manifests are checked and assembled with.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Options {
-    /// Whom no Deny can hold up.
+    /// The users whom no Deny applies to.
     pub never_deny: NeverDeny,
-    /// The clusters that callers speak for; none: one without a name.
+    /// The clusters of callers; empty if there is one cluster without a name.
     pub clusters: BTreeSet<String>,
-    /// The clusters whose objects are watched, Namespaces among them.
+    /// The clusters whose objects, including Namespaces, are watched.
     pub watched: BTreeSet<String>,
-    /// The custom resources of each cluster that are known to have no namespace.
+    /// The custom resources of each cluster that are known to be cluster-scoped.
     pub cluster_scoped: BTreeMap<String, ClusterScoped>,
-    /// What `/validate` is known to see of each cluster of which that is known.
+    /// The requests that `/validate` is known to see, for each cluster where that is known.
     pub reviewed: BTreeMap<String, ReviewedResources>,
-    /// Which AccessRequests grant, of each cluster in which any does.
+    /// Which AccessRequests are effective, for each cluster where AccessRequests are enabled.
     pub access_requests: BTreeMap<String, AccessRequestTrust>,
-    /// What becomes of requests in a namespace of which nothing tells, to warn of it.
+    /// `admission.missingNamespace`, for warnings.
     pub missing_namespace: MissingNamespace,
-    /// What expressions are compiled for.
+    /// The Kubernetes version for which expressions are compiled.
     pub cel_version: Version,
-    /// Whether Denies and Limits are enforced by admission, to warn of those that it does not enforce.
+    /// Whether admission enforces Denies and Limits, for warnings about those that it cannot
+    /// enforce.
     pub enforce_authorization: bool,
-    /// When it is read, to warn of what holds no more; `None`: of nothing.
+    /// The current time, for warnings about what has expired; `None` for no such warnings.
     pub now: Option<Time>,
-    /// The webhooks of the API server's own AuthorizationConfiguration, to warn of Denies that it
-    /// never asks about; empty where it is not known.
+    /// The webhooks in the API server's own AuthorizationConfiguration, for warnings about Denies
+    /// whose subjects it never asks about; empty if not known.
     pub api_server_webhooks: Vec<Authorizer>,
 }
 
 impl Options {
-    /// The custom resources of `cluster` that are known to have no namespace.
+    /// The custom resources of `cluster` that are known to be cluster-scoped.
     pub(crate) fn scoped(&self, cluster: &str) -> &ClusterScoped {
         static NONE: ClusterScoped = ClusterScoped::NONE;
         self.cluster_scoped.get(cluster).unwrap_or(&NONE)
     }
 
-    /// Whether `set` was made with what is known of its cluster.
+    /// Whether `set` was created with the current options of its cluster.
     pub(crate) fn are_those_of(&self, set: &PolicySet, cluster: &str) -> bool {
         set.cluster_scoped() == self.scoped(cluster)
             && set.reviewed() == self.reviewed.get(cluster)
@@ -70,7 +71,7 @@ impl Options {
     }
 }
 
-/// Every object in `source`, in the order written.
+/// Returns the objects in `source`, in the order written; none if the source cannot be parsed.
 pub fn documents(source: &Source, faults: &mut Faults) -> Vec<Document> {
     let mut objects = Vec::new();
     let is_read = each_document(source, ParseLimits::NONE, faults, |object, _| {
@@ -83,14 +84,15 @@ pub fn documents(source: &Source, faults: &mut Faults) -> Vec<Document> {
     objects
 }
 
-/// Has `take` take every object in `source`, in the order written and each before the next document is
-/// read, until it breaks. What cannot be read goes to `faults`; objects before it are taken.
+/// Calls `take` for each object in `source`, in the order written, until it breaks. Documents are
+/// parsed one at a time. A syntax error is added to `faults`, after the objects before it were
+/// taken.
 pub fn each_object(source: &Source, faults: &mut Faults, mut take: impl FnMut(Document) -> ControlFlow<()>) {
     each_document(source, ParseLimits::NONE, faults, |object, _| take(object));
 }
 
-/// Has `take` take every object in `source`, each before the next document is read, until it breaks;
-/// whether it can be read so far.
+/// Calls `take` for each object in `source` until it breaks, and returns whether everything up to
+/// there could be parsed. Documents are parsed one at a time.
 pub(crate) fn each_document(
     source: &Source,
     limits: ParseLimits<'_>,
@@ -105,7 +107,8 @@ pub(crate) fn each_document(
     is_read
 }
 
-/// Has `take` take `document`, or what it lists. Recursion is bounded by the parser's depth.
+/// Calls `take` for `document`, or for its items if it is a list. Recursion is bounded by the
+/// parser's depth.
 fn flatten(
     document: Document,
     faults: &mut Faults,
@@ -143,8 +146,8 @@ fn flatten(
         .try_for_each(|item| flatten(defaults.apply(file.clone(), item), faults, take))
 }
 
-/// kubectl and others take whatever has a list `items` for a list (`unstructured.IsList` of
-/// apimachinery), and apply the items in place of the object.
+/// kubectl treats every object with a list `items` as a list (`unstructured.IsList` of
+/// apimachinery), and applies the items instead of the object.
 fn items_of_no_list(document: &Document) -> Fault {
     Fault::error(
         document.place(FieldPath::root().field("items")),
@@ -154,14 +157,14 @@ fn items_of_no_list(document: &Document) -> Fault {
     )
 }
 
-/// What the items of a list are when they do not say so themselves. An API
-/// server leaves it out in typed lists.
+/// The `apiVersion` and `kind` of the items of a list that do not have these fields: API servers
+/// omit them in typed lists.
 struct ItemType {
     api_version: Option<String>,
     kind: Option<String>,
 }
 
-/// `Some` for `v1` List, and for a `…List` with items.
+/// Returns `Some` for a `v1` List, and for a `…List` with `items`.
 fn item_type(document: &Document) -> Option<ItemType> {
     let (api_version, kind) = (document.text("apiVersion")?, document.text("kind")?);
     let element = kind.strip_suffix("List")?;

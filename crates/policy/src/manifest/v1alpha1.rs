@@ -1,11 +1,11 @@
-//! `portcullis.dev/v1alpha1` as users write it. What is left out, `null` and
-//! empty are the same.
+//! `portcullis.dev/v1alpha1` as users write it. Absent fields, `null` and empty values are
+//! equivalent.
 
 use k8s_openapi::api::admissionregistration::v1::{MatchCondition, MatchResources};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
-/// What RBAC cannot say: a denial, or a grant with patterns and conditions.
+/// AuthorizationPolicy: denials and limits, and grants with patterns and conditions.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct AuthorizationPolicy {
@@ -19,7 +19,7 @@ pub(crate) struct AuthorizationPolicy {
     pub(crate) spec: Spec,
 }
 
-/// What the policy decides, for whom, and when.
+/// The effect of a policy, and the subjects and requests that it applies to.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Spec {
@@ -41,21 +41,21 @@ pub(crate) struct Spec {
     pub(crate) conditions: Vec<Condition>,
     #[serde(deserialize_with = "nullable")]
     pub(crate) object_conditions: Vec<Condition>,
-    /// For a Deny or Limit whose condition errors: `Deny`, the default, or `NoOpinion`.
+    /// The decision of a Deny or Limit whose condition fails: `Deny`, the default, or `NoOpinion`.
     #[serde(deserialize_with = "nullable")]
     pub(crate) failure_policy: String,
-    /// Of a Deny or Limit: whether an AccessRequest may lift it.
+    /// Whether an AccessRequest may lift a Deny or Limit.
     #[serde(deserialize_with = "nullable")]
     pub(crate) liftable: bool,
-    /// RFC 3339: from then on the policy holds. An empty text is none.
+    /// The start of the policy's validity (RFC 3339). An empty string is an error.
     pub(crate) not_before: Option<String>,
-    /// RFC 3339: before then the policy holds.
+    /// The end of the policy's validity (RFC 3339), exclusive.
     pub(crate) not_after: Option<String>,
     #[serde(deserialize_with = "nullable")]
     pub(crate) reason: String,
 }
 
-/// What no policies may come to allow.
+/// AuthorizationInvariant: requests that no policies may allow.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct AuthorizationInvariant {
@@ -69,11 +69,12 @@ pub(crate) struct AuthorizationInvariant {
     pub(crate) spec: InvariantSpec,
 }
 
-/// Who alone may do what, and what becomes of a write that would let others.
+/// The only subjects that may make certain requests, and what happens to a write that would allow
+/// others to.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct InvariantSpec {
-    /// What is left out is a fault; an empty list is nobody.
+    /// Required; an empty list means nobody.
     pub(crate) only: Option<Vec<Subject>>,
     #[serde(deserialize_with = "nullable")]
     pub(crate) subjects: Vec<Subject>,
@@ -88,7 +89,7 @@ pub(crate) struct InvariantSpec {
     pub(crate) reason: String,
 }
 
-/// What admission refuses may pass, for a while.
+/// AdmissionException: denials of admission that are excused for a limited time.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct AdmissionException {
@@ -102,7 +103,7 @@ pub(crate) struct AdmissionException {
     pub(crate) spec: ExceptionSpec,
 }
 
-/// Whose denials, of whose requests for which objects, until when, and why.
+/// The policies, users and objects of an exception, its end and its reason.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ExceptionSpec {
@@ -120,7 +121,7 @@ pub(crate) struct ExceptionSpec {
     pub(crate) reason: String,
 }
 
-/// A role for a time.
+/// AccessRequest: the request of a user to get a role for a limited time.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct AccessRequest {
@@ -132,12 +133,12 @@ pub(crate) struct AccessRequest {
     pub(crate) metadata: ObjectMeta,
     #[serde(deserialize_with = "nullable")]
     pub(crate) spec: AccessRequestSpec,
-    /// Read by itself: no status makes an object faulty.
+    /// Read separately, because an invalid status does not make the object invalid.
     #[serde(rename = "status")]
     _status: serde_json::Value,
 }
 
-/// Which role, where, for how long, and why.
+/// The role, its namespaces, the duration and the reason.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct AccessRequestSpec {
@@ -155,7 +156,7 @@ pub(crate) struct AccessRequestSpec {
     pub(crate) requester: RequesterFields,
 }
 
-/// Who asked, as `/mutate` writes it.
+/// The requester, as set by `/mutate`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RequesterFields {
@@ -167,7 +168,7 @@ pub(crate) struct RequesterFields {
     pub(crate) groups: Vec<String>,
 }
 
-/// RBAC's subject; the name of a User or Group may end in `*`.
+/// A subject as in RBAC. The name of a User or Group may end in `*`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Subject {
@@ -181,7 +182,7 @@ pub(crate) struct Subject {
     pub(crate) namespace: String,
 }
 
-/// Which requests for resources.
+/// A rule for resource requests.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ResourceRule {
@@ -195,19 +196,19 @@ pub(crate) struct ResourceRule {
     pub(crate) namespaces: Vec<String>,
     #[serde(deserialize_with = "nullable")]
     pub(crate) exclude_namespaces: Vec<String>,
-    /// One that selects everything is a fault, not what is left out.
+    /// Optional; an empty selector is an error.
     pub(crate) namespace_selector: Option<LabelSelector>,
     #[serde(deserialize_with = "nullable")]
     pub(crate) names: Vec<String>,
-    /// Allow only.
+    /// Only in an Allow or Limit.
     #[serde(deserialize_with = "nullable")]
     pub(crate) selectors: Selectors,
-    /// Deny only.
+    /// Only in a Deny.
     #[serde(deserialize_with = "nullable")]
     pub(crate) unless_selectors: Selectors,
 }
 
-/// What a request must at least be narrowed by.
+/// Field and label selectors that a request must have, or narrower ones.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Selectors {
@@ -229,7 +230,7 @@ pub(crate) struct Requirement {
     pub(crate) values: Vec<String>,
 }
 
-/// Which requests for paths outside the API.
+/// A rule for non-resource requests.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct NonResourceRule {
@@ -239,7 +240,8 @@ pub(crate) struct NonResourceRule {
     pub(crate) paths: Vec<String>,
 }
 
-/// A CEL expression over the review's spec.
+/// A named CEL expression, on the spec of the SubjectAccessReview or, in `objectConditions`, on the
+/// object.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Condition {
@@ -265,7 +267,7 @@ impl Selectors {
     }
 }
 
-/// `null` is what is left out.
+/// Deserializes `null` like an absent field.
 pub(crate) fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {

@@ -1,12 +1,12 @@
-//! Answers a review offline, in one phase or both, and records the trace.
+//! Decides a review offline, in one phase or both, and records the trace.
 //!
 //! ```text
 //! review ─▶ mutate ─▶ the review with the object changed ─▶ validate ─▶ one reply
 //!             └── webhooks: recorded answers ──────────────────┘
 //! ```
 //!
-//! No webhook is called. If there is no recorded answer for one that would be, the run
-//! ends without a decision.
+//! No webhook is called. If there is no recorded response for a call, the run ends without a
+//! decision.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -29,54 +29,54 @@ use crate::model::{CauseKind, Deadline, Time};
 use portcullis_cel::json::{Document, ObjectWriter, patch, write_list};
 use portcullis_cel::{EvalError, Value};
 
-/// How to answer.
+/// The context for deciding reviews offline.
 #[derive(Clone, Copy)]
 pub struct OfflineReview<'a> {
     pub loaded: &'a LoadedPolicies,
     pub cluster: &'a str,
     pub phases: &'a [Phase],
-    /// The only policy or webhook configuration that is to be asked.
+    /// Evaluates only the policy or webhook configuration of this name.
     pub only: Option<&'a str>,
-    /// The instant for which it is decided.
+    /// The time as of which reviews are decided.
     pub now: Time,
-    /// Tells how long each step of the trace takes.
+    /// The clock for the durations of steps.
     pub clock: fn() -> Instant,
-    /// What webhooks answer.
+    /// The responses of webhooks.
     pub answers: &'a RecordedAnswers,
-    /// Nobody knows who asks, nor what was there before.
+    /// See [`RunOptions::requester_unknown`].
     pub requester_unknown: bool,
-    /// When to give up: then the answer says nothing. `None`: never.
+    /// The deadline, after which the result is meaningless; `None` for no deadline.
     pub deadline: Option<Deadline<'a>>,
-    /// Takes the steps, in place of the trace of the answer.
+    /// Records the steps, instead of the trace of the result.
     pub recorder: Option<&'a dyn Recorder>,
 }
 
-/// What came of a review.
+/// The result of a review.
 pub struct OfflineReviewResult {
     pub decided: Result<OfflineDecision, MissingAnswers>,
-    /// The webhooks that were asked, in order, as `configuration/webhook`.
+    /// The webhooks that would be called, in order, as `configuration/webhook`.
     pub asked: Vec<String>,
     pub trace: Vec<TracedStep>,
 }
 
-/// The answer of all phases together.
+/// The decision of all phases together.
 pub struct OfflineDecision {
     pub outcome: Outcome,
-    /// The reply as it goes over the wire.
+    /// The response as it is sent over the network.
     pub reply: String,
-    /// The object after the mutations; none where the review has none.
+    /// The object after the mutations; `None` if the review has no object.
     pub object: Option<String>,
 }
 
-/// What would be decided depends on webhooks of which no answer is recorded.
+/// The decision depends on webhooks without a recorded response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it depends on the answers of {}, which are not recorded", webhooks.join(", "))]
 pub struct MissingAnswers {
-    /// As `configuration/webhook`.
+    /// The webhooks as `configuration/webhook`.
     pub webhooks: Vec<String>,
 }
 
-/// One run of all phases.
+/// A run of all phases.
 struct OfflineRun<'a> {
     asked: OfflineReview<'a>,
     answering: AnswerSequence<'a>,
@@ -84,7 +84,7 @@ struct OfflineRun<'a> {
     trace: Vec<TracedStep>,
 }
 
-/// Why a review has no answer.
+/// Why a review cannot be decided.
 #[derive(Debug, thiserror::Error)]
 pub enum Unanswerable {
     #[error("{0}")]
@@ -94,11 +94,11 @@ pub enum Unanswerable {
 }
 
 impl OfflineReview<'_> {
-    /// Answers the review in `body`.
+    /// Decides the review in `body`.
     ///
     /// # Errors
     ///
-    /// It is no AdmissionReview.
+    /// `body` is not an AdmissionReview, or a patch cannot be applied to it.
     pub fn answer(&self, body: &[u8]) -> Result<OfflineReviewResult, Unanswerable> {
         let received = Document::parse_bytes(body).map_err(AdmissionReviewError::from)?;
         let review = AdmissionReview::decode(&received)?;
@@ -117,7 +117,7 @@ impl OfflineReview<'_> {
     }
 }
 
-/// Keeps the steps that it observes.
+/// A recorder that keeps the steps.
 pub struct StepRecorder {
     phase: Phase,
     steps: RefCell<Vec<TracedStep>>,
@@ -125,39 +125,40 @@ pub struct StepRecorder {
     begun: Cell<Instant>,
 }
 
-/// A step, for people and programs.
+/// A step of the trace, for text and JSON.
 #[derive(Debug, Serialize)]
 #[serde(tag = "step", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum TracedStep {
-    /// Policies of the phase are asked; once more, where others changed the object.
+    /// The policies of the phase are evaluated; `again` for the second pass, after changes of the
+    /// object.
     Phase { phase: &'static str, again: bool },
-    /// A policy applies or not.
+    /// Whether a policy applies.
     Policy {
         kind: CauseKind,
         name: String,
         #[serde(flatten)]
         finding: TracedMatch,
     },
-    /// A binding of it does or does not.
+    /// Whether a binding of the policy applies.
     Binding {
         name: String,
         #[serde(flatten)]
         finding: TracedMatch,
     },
-    /// The policy runs.
+    /// The policy is evaluated.
     Run {
         policy: String,
         binding: String,
         #[serde(skip_serializing_if = "Option::is_none")]
         parameter: Option<String>,
     },
-    /// A variable that an expression needed.
+    /// A variable was evaluated, because an expression used it.
     Variable {
         name: String,
         #[serde(flatten)]
         result: TracedValue,
     },
-    /// An expression.
+    /// An expression was evaluated.
     Expression {
         part: String,
         expression: String,
@@ -169,21 +170,21 @@ pub enum TracedStep {
     },
     /// A mutation or webhook changed the object.
     Changed { patch: Box<RawValue> },
-    /// A webhook applies or not.
+    /// Whether a webhook applies.
     Webhook {
         configuration: String,
         name: String,
         #[serde(flatten)]
         finding: TracedMatch,
     },
-    /// That webhook is asked.
+    /// The webhook is called.
     Asked {
         configuration: String,
         name: String,
         version: &'static str,
         shadow: bool,
     },
-    /// It answered, or there is no answer.
+    /// The result of a call.
     Answered {
         configuration: String,
         name: String,
@@ -191,7 +192,7 @@ pub enum TracedStep {
         #[serde(skip_serializing_if = "String::is_empty")]
         message: String,
     },
-    /// An AdmissionException that names what denies excuses that, or not.
+    /// Whether an AdmissionException excuses a denial.
     Exception {
         name: String,
         policy: String,
@@ -199,7 +200,7 @@ pub enum TracedStep {
         #[serde(skip_serializing_if = "Option::is_none")]
         why: Option<&'static str>,
     },
-    /// An initializer is passed.
+    /// An initializer is applied.
     Initializer {
         configuration: String,
         name: String,
@@ -216,7 +217,7 @@ pub enum TracedMatch {
     Error { why: String },
 }
 
-/// What an expression came to.
+/// The result of an expression.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum TracedValue {
@@ -308,7 +309,7 @@ impl OfflineRun<'_> {
         outcome
     }
 
-    /// Reports what shadow webhooks would have decided, where that is recorded.
+    /// Records the verdicts of webhooks in shadow mode, if their responses are recorded.
     fn compare(&mut self, shadows: &[Call], phase: Phase, request: &Request<'_>, tape: &StepRecorder) {
         for call in shadows {
             let Some(answer) = self.answering.answer(call, phase) else {
@@ -349,7 +350,7 @@ impl OfflineRun<'_> {
     }
 }
 
-/// Adds what a later phase said to what the earlier did.
+/// Merges the outcome of a later phase.
 fn merge(all: &mut Outcome, one: Outcome) {
     all.denial = one.denial;
     all.cause = one.cause;
@@ -365,7 +366,7 @@ fn merge(all: &mut Outcome, one: Outcome) {
     }
 }
 
-/// The review with the patch applied to its object.
+/// Applies the patch to the object of the review.
 fn with_patch(review: &Document<'_>, changes: &str) -> Result<Document<'static>, Unanswerable> {
     let read = |text: String| Document::parse(text).map_err(AdmissionReviewError::from);
     let member = ["request", "spec"]
@@ -394,7 +395,7 @@ fn with_patch(review: &Document<'_>, changes: &str) -> Result<Document<'static>,
 // === impl StepRecorder ===
 
 impl StepRecorder {
-    /// `clock` tells how long each step takes.
+    /// Creates a recorder. `clock` measures the duration of steps.
     pub fn new(phase: Phase, clock: fn() -> Instant) -> Self {
         let start = TracedStep::Phase {
             phase: phase.as_str(),
@@ -459,7 +460,7 @@ impl Recorder for StepRecorder {
                 cost,
                 took,
             },
-            // Its expressions say the same.
+            // The steps of its expressions contain the same information.
             TraceStep::Decided(_) => return,
             TraceStep::Changed { patch } => TracedStep::Changed { patch: raw(patch) },
             TraceStep::Again => TracedStep::Phase {
@@ -525,7 +526,7 @@ fn part_in_words(part: PolicyExpression<'_>) -> String {
     }
 }
 
-/// JSON that was written here is JSON.
+/// The text is valid JSON, because it was written here.
 fn raw(text: String) -> Box<RawValue> {
     RawValue::from_string(text).unwrap_or_default()
 }

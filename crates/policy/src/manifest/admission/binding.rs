@@ -1,6 +1,6 @@
 //! ValidatingAdmissionPolicyBinding and MutatingAdmissionPolicyBinding.
 //!
-//! `validateValidatingAdmissionPolicyBindingSpec` and
+//! Follows `validateValidatingAdmissionPolicyBindingSpec` and
 //! `validateMutatingAdmissionPolicyBindingSpec` of
 //! `pkg/apis/admissionregistration/validation/validation.go` of Kubernetes.
 
@@ -22,8 +22,8 @@ use crate::manifest::report::Report;
 
 const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
 
-/// What v1alpha1 says where nothing is written of parameters that are not found;
-/// other versions demand it (`v1alpha1/defaults.go`).
+/// Sets the default of `parameterNotFoundAction` in v1alpha1; other versions require the field
+/// (`v1alpha1/defaults.go`).
 pub(crate) fn default_v1alpha1(document: &Document, param_ref: Option<&mut written::ParamRef>) {
     if document.text("apiVersion") == Some("admissionregistration.k8s.io/v1alpha1")
         && let Some(param_ref) = param_ref
@@ -33,7 +33,7 @@ pub(crate) fn default_v1alpha1(document: &Document, param_ref: Option<&mut writt
     }
 }
 
-/// Reads a validating policy's binding; `None` if anything is wrong with it.
+/// Reads a ValidatingAdmissionPolicyBinding; `None` if it is invalid.
 pub(crate) fn read_validating(
     binding: written::ValidatingAdmissionPolicyBinding,
     report: &mut Report<'_>,
@@ -56,7 +56,7 @@ pub(crate) fn read_validating(
     report.is_valid().then_some(binding)
 }
 
-/// Reads a mutating policy's binding; `None` if anything is wrong with it.
+/// Reads a MutatingAdmissionPolicyBinding; `None` if it is invalid.
 pub(crate) fn read_mutating(
     binding: written::MutatingAdmissionPolicyBinding,
     report: &mut Report<'_>,
@@ -139,7 +139,7 @@ fn read_actions(written: &[String], path: &FieldPath, report: &mut Report<'_>) -
 
 // `paramKind` and `paramRef`.
 
-/// Checks and reads `spec.paramKind` (`validateParamKind`).
+/// Validates and compiles `spec.paramKind` (`validateParamKind`).
 pub(crate) fn kind(written: &written::ParamKind, path: &FieldPath, report: &mut Report<'_>) -> ParamKind {
     let api_version = written.api_version.as_deref().unwrap_or_default();
     let kind = written.kind.as_deref().unwrap_or_default();
@@ -181,7 +181,7 @@ fn validate_api_version(api_version: &str, path: &FieldPath, report: &mut Report
     }
 }
 
-/// Checks and reads `spec.paramRef` (`validateParamRef`).
+/// Validates and compiles `spec.paramRef` (`validateParamRef`).
 pub(crate) fn reference(
     written: &written::ParamRef,
     path: &FieldPath,

@@ -1,7 +1,7 @@
-//! The kinds of `admissionregistration.k8s.io/v1alpha1` in Kubernetes 1.7:
-//! InitializerConfiguration and ExternalAdmissionHookConfiguration.
+//! The kinds of `admissionregistration.k8s.io/v1alpha1` in Kubernetes 1.7: InitializerConfiguration
+//! and ExternalAdmissionHookConfiguration.
 //!
-//! `pkg/apis/admissionregistration/validation/validation.go` of Kubernetes 1.8.
+//! Follows `pkg/apis/admissionregistration/validation/validation.go` of Kubernetes 1.8.
 
 use k8s_openapi::api::admissionregistration::v1::RuleWithOperations;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -44,7 +44,7 @@ pub(crate) struct WrittenInitializer {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct LegacyRule {
-    /// Of hooks only.
+    /// Only rules of hooks have it.
     #[serde(deserialize_with = "nullable")]
     pub(crate) operations: Vec<String>,
     #[serde(deserialize_with = "nullable")]
@@ -99,7 +99,7 @@ struct LegacyService {
 
 // === initializers ===
 
-/// Reads the configuration; `None` if anything is wrong with it.
+/// Reads the configuration; `None` if it is invalid.
 pub(crate) fn read_initializers(
     document: &Document,
     faults: &mut Faults,
@@ -110,7 +110,7 @@ pub(crate) fn read_initializers(
     let path = FieldPath::root().field("initializers");
     for (index, initializer) in configuration.initializers.iter().enumerate() {
         let path = path.index(index);
-        // The name is also that of the policy that is to run.
+        // The name is also that of the policy.
         validate_name(&initializer.name, &path.field("name"), &mut report);
         if initializer.rules.is_empty() {
             report.required(&path.field("rules"), "what the initializer is for");
@@ -130,7 +130,7 @@ pub(crate) fn read_initializers(
     report.is_valid().then_some(configuration)
 }
 
-/// The configuration as the engine has it.
+/// Compiles the configuration.
 pub(crate) fn compile(written: WrittenInitializerConfiguration) -> engine::InitializerConfiguration {
     let rule = |rule: LegacyRule| engine::InitializerRule {
         api_groups: rule.api_groups,
@@ -149,8 +149,7 @@ pub(crate) fn compile(written: WrittenInitializerConfiguration) -> engine::Initi
 
 // === hooks ===
 
-/// Reads the configuration, as written and as the engine has it; `None` if
-/// anything is wrong with it.
+/// Reads and compiles the configuration, and returns both forms; `None` if it is invalid.
 pub(crate) fn read_hooks(
     document: &Document,
     faults: &mut Faults,
@@ -177,7 +176,8 @@ pub(crate) fn read_hooks(
 }
 
 impl Hook {
-    /// The webhook that it became. What it cannot say is left to defaults.
+    /// The equivalent webhook of a ValidatingWebhookConfiguration. Other fields have their
+    /// defaults.
     fn webhook(&self) -> WrittenWebhook {
         let LegacyService { namespace, name } = self.client_config.service.clone();
         WrittenWebhook {
@@ -199,7 +199,7 @@ impl Hook {
 }
 
 impl LegacyRule {
-    /// The rule as it is written now.
+    /// The rule in its modern form.
     fn modern(&self) -> RuleWithOperations {
         RuleWithOperations {
             operations: Some(self.operations.clone()),
@@ -212,9 +212,8 @@ impl LegacyRule {
 }
 
 impl ExternalAdmissionHookConfiguration {
-    /// The ValidatingWebhookConfiguration that it became, with what held then
-    /// where it says nothing. A hook of then said nothing of dry runs, so it
-    /// is taken to have no side effects only on these.
+    /// The equivalent ValidatingWebhookConfiguration, with the former defaults. Hooks did not
+    /// declare side effects, so `NoneOnDryRun` is assumed.
     pub(crate) fn modern(&self) -> Value {
         let rule = |rule: &LegacyRule| {
             json!({
@@ -251,20 +250,19 @@ impl ExternalAdmissionHookConfiguration {
     }
 }
 
-// Legacy kinds, converted to their modern equivalents.
+// Conversion of legacy kinds to their modern equivalents.
 
 /// The modern equivalent of a legacy object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MigratedObject {
-    /// What it comes from, and what to look at before using it.
+    /// The origin of the object, and what to check before using it.
     pub remarks: Vec<String>,
-    /// The object; none if the legacy object had no effect.
+    /// The object; `None` if the legacy object had no effect.
     pub object: Option<Value>,
 }
 
-/// The modern equivalents of every InitializerConfiguration and
-/// ExternalAdmissionHookConfiguration in `sources`, in the order written.
-/// Other objects are left alone.
+/// Converts every InitializerConfiguration and ExternalAdmissionHookConfiguration in `sources`, in
+/// the order written. Other objects are ignored.
 #[must_use]
 pub fn migrate(sources: &[Source]) -> (Vec<MigratedObject>, Faults) {
     let (mut migrated, mut faults) = (Vec::new(), Faults::new());
@@ -301,7 +299,7 @@ fn of_document(document: &Document, migrated: &mut Vec<MigratedObject>, faults: 
     }
 }
 
-/// For each initializer, the binding that brings its policy to the same objects.
+/// For each initializer, a binding that applies its policy to the same objects.
 fn bindings(configuration: &WrittenInitializerConfiguration) -> impl Iterator<Item = MigratedObject> {
     let name = configuration.metadata.name.as_deref().unwrap_or_default();
     configuration
@@ -348,7 +346,7 @@ fn binding(configuration: &str, initializer: &WrittenInitializer) -> MigratedObj
     }
 }
 
-/// The rule that matches what all of `rules` match; none if that is nothing.
+/// The rule that matches what all of `rules` match; `None` if nothing does.
 fn intersection(rules: &[LegacyRule]) -> Option<LegacyRule> {
     let common = |field: fn(&LegacyRule) -> &Vec<String>| {
         let lists = rules.iter().map(field).filter(|list| !is_everything(list));
@@ -369,7 +367,7 @@ fn intersection(rules: &[LegacyRule]) -> Option<LegacyRule> {
     })
 }
 
-/// A `*` counts in the first place alone.
+/// `*` is a wildcard only as the first item.
 fn is_everything(list: &[String]) -> bool {
     list.first().is_some_and(|first| first == "*")
 }

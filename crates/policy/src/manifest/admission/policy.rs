@@ -1,7 +1,7 @@
-//! ValidatingAdmissionPolicy and MutatingAdmissionPolicy: defaults, validation, and the engine's form;
-//! what both have in common, and their expressions.
+//! ValidatingAdmissionPolicy and MutatingAdmissionPolicy: defaults, validation and compilation,
+//! with the compilation of expressions.
 //!
-//! `validateValidatingAdmissionPolicySpec` and `validateMutatingAdmissionPolicySpec` of
+//! Follows `validateValidatingAdmissionPolicySpec` and `validateMutatingAdmissionPolicySpec` of
 //! `pkg/apis/admissionregistration/validation/validation.go` of Kubernetes.
 
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ pub(crate) struct Common {
     pub(crate) is_mutating: bool,
 }
 
-/// When the policy `name` applies, and what its expressions may name.
+/// Reads when the policy `name` applies, and the environment of its expressions.
 fn read_common(
     name: &str,
     common: Common,
@@ -110,12 +110,12 @@ pub(crate) fn failure_policy(
     }
 }
 
-// Expressions of policies and webhooks: required, and compiled.
+// Expressions of policies and webhooks.
 
 /// The most match conditions of one policy or webhook.
 const MAX_MATCH_CONDITIONS: usize = 64;
 
-/// The expression at `path`, unless it is blank or does not compile.
+/// Compiles the expression at `path`; `None` if it is blank or does not compile.
 pub(crate) fn expression(
     text: &str,
     path: &FieldPath,
@@ -132,7 +132,7 @@ pub(crate) fn expression(
         .ok()
 }
 
-/// Adds `spec.variables` to what later expressions may name.
+/// Adds `spec.variables` to the environment of later expressions.
 pub(crate) fn variables(
     written: Option<&[Variable]>,
     path: &FieldPath,
@@ -159,8 +159,8 @@ pub(crate) fn variables(
     }
 }
 
-/// `matchConditions` at `path`. They may name parameters, where there are any,
-/// but not variables.
+/// Compiles the `matchConditions` at `path`. They can use `params`, if the policy has a
+/// `paramKind`, but not variables.
 pub(crate) fn conditions(
     written: Option<&[MatchCondition]>,
     path: &FieldPath,
@@ -208,7 +208,7 @@ const MAX_ANNOTATION_BYTES: usize = 5 * 1024;
 
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 
-/// Reads the policy; `None` if anything is wrong with it.
+/// Reads the policy; `None` if it is invalid.
 pub(crate) fn read_validating(
     policy: written::ValidatingAdmissionPolicy,
     report: &mut Report<'_>,
@@ -370,7 +370,7 @@ fn read_annotation(
 const PATCH_TYPES: [&str; 2] = ["ApplyConfiguration", "JSONPatch"];
 const REINVOCATIONS: [&str; 2] = ["IfNeeded", "Never"];
 
-/// Reads the policy; `None` if anything is wrong with it.
+/// Reads the policy; `None` if it is invalid.
 pub(crate) fn read_mutating(
     policy: written::MutatingAdmissionPolicy,
     report: &mut Report<'_>,

@@ -1,8 +1,8 @@
-//! Rules and match constraints: defaults, validation, and the engine's form.
+//! Rules and match constraints: defaults, validation and compilation.
 //!
-//! `validateRuleWithOperations`, `validateNamedRuleWithOperations`,
-//! `validateResources` and `validateMatchResources` of
-//! `pkg/apis/admissionregistration/validation/validation.go` of Kubernetes.
+//! Follows `validateRuleWithOperations`, `validateNamedRuleWithOperations`, `validateResources` and
+//! `validateMatchResources` of `pkg/apis/admissionregistration/validation/validation.go` of
+//! Kubernetes.
 
 use std::collections::BTreeSet;
 
@@ -79,7 +79,7 @@ pub(crate) fn validate(rule: WrittenRule<'_>, path: &FieldPath, report: &mut Rep
     validate_rule(rule, path, report);
 }
 
-/// Checks the rule at `path` but for its operations.
+/// Checks the rule at `path`, except for its operations.
 pub(crate) fn validate_rule(rule: WrittenRule<'_>, path: &FieldPath, report: &mut Report<'_>) {
     let groups = path.field("apiGroups");
     if rule.api_groups.is_empty() {
@@ -128,8 +128,8 @@ fn wildcard_alone(items: &[String], path: &FieldPath, what: &str, report: &mut R
     }
 }
 
-/// Checks resources and subresources. What overlaps is refused only where the
-/// wider one stands first, as the API server does.
+/// Checks resources and subresources. As in the API server, an overlap is an error only if the
+/// wider pattern comes first.
 fn validate_resources(resources: &[String], path: &FieldPath, report: &mut Report<'_>) {
     if resources.is_empty() {
         report.required(path, "name at least one resource, or `*`");
@@ -143,7 +143,7 @@ fn validate_resources(resources: &[String], path: &FieldPath, report: &mut Repor
             continue;
         }
         let Some((resource, subresource)) = written.split_once('/') else {
-            // The last one without subresource alone decides; so it is upstream.
+            // As in Kubernetes, only the last resource without a subresource counts.
             last_is_plain = written != "*";
             continue;
         };
@@ -182,7 +182,7 @@ fn validate_resources(resources: &[String], path: &FieldPath, report: &mut Repor
     }
 }
 
-/// The rule as the engine has it.
+/// Compiles a rule.
 pub(crate) fn compile_rule(rule: WrittenRule<'_>) -> MatchRule {
     MatchRule {
         operations: Operations::of(rule.operations),
@@ -235,7 +235,7 @@ fn validate_selector(written: &Option<LabelSelector>, path: &FieldPath, report: 
     }
 }
 
-/// Objects that are deleted cannot be changed: mutation knows no `DELETE`.
+/// Checks that rules of mutation do not have `DELETE`: deleted objects cannot be changed.
 pub(crate) fn validate_mutating(written: &MatchResources, path: &FieldPath, report: &mut Report<'_>) {
     let path = path.field("resourceRules").field("operations");
     for rule in written.resource_rules.iter().flatten() {
@@ -245,7 +245,7 @@ pub(crate) fn validate_mutating(written: &MatchResources, path: &FieldPath, repo
     }
 }
 
-/// Match constraints as the engine has them.
+/// Compiles match constraints.
 pub(crate) fn compile_match_resources(
     written: &MatchResources,
     path: &FieldPath,
@@ -276,7 +276,7 @@ pub(crate) fn compile_match_resources(
     }
 }
 
-/// The policy that `text` spells.
+/// Parses `matchPolicy`; unknown values, which validation rejects, count as `Equivalent`.
 pub(crate) fn match_policy(text: Option<&str>) -> MatchPolicy {
     if text == Some("Exact") {
         MatchPolicy::Exact
@@ -285,8 +285,8 @@ pub(crate) fn match_policy(text: Option<&str>) -> MatchPolicy {
     }
 }
 
-/// The selector as the engine has it. What validation lets through and the
-/// engine does not is a fault too: it must never come to select everything.
+/// Compiles a selector. If validation accepted it and compilation fails, that is an error, too: an
+/// invalid selector must never end up selecting everything.
 pub(crate) fn compile_selector(
     written: Option<&LabelSelector>,
     path: &FieldPath,
@@ -303,7 +303,7 @@ pub(crate) fn compile_selector(
     }
 }
 
-/// Reports a text that is none of `supported`.
+/// Checks that `text` is one of `supported`.
 pub(crate) fn one_of(text: &str, supported: &[&str], path: &FieldPath, report: &mut Report<'_>) {
     if !supported.contains(&text) {
         report.not_supported(path, text, supported);

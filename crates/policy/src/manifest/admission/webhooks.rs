@@ -1,10 +1,9 @@
-//! ValidatingWebhookConfiguration and MutatingWebhookConfiguration: defaults,
-//! validation, and the engine's form.
+//! ValidatingWebhookConfiguration and MutatingWebhookConfiguration: defaults, validation and
+//! compilation.
 //!
-//! `validateValidatingWebhook`, `validateMutatingWebhook` and
-//! `validateAdmissionReviewVersions` of
-//! `pkg/apis/admissionregistration/validation/validation.go` of Kubernetes; its
-//! `v1/defaults.go` and `v1beta1/defaults.go`; for `clientConfig`
+//! Follows `validateValidatingWebhook`, `validateMutatingWebhook` and
+//! `validateAdmissionReviewVersions` of `pkg/apis/admissionregistration/validation/validation.go`
+//! of Kubernetes; its `v1/defaults.go` and `v1beta1/defaults.go`; for `clientConfig`
 //! `apiserver/pkg/util/webhook/validation.go`.
 
 use std::collections::BTreeSet;
@@ -33,25 +32,25 @@ use portcullis_cel::UrlValue;
 
 const REINVOCATIONS: [&str; 2] = ["IfNeeded", "Never"];
 
-/// Which of the two kinds a configuration is.
+/// The kind of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConfigurationKind {
     Validating,
     Mutating,
 }
 
-/// One version of the API: what it is to say nothing, and what may be said.
+/// The defaults and allowed values of one version of the API.
 #[derive(Debug)]
 pub(crate) struct Dialect {
     failure_policy: &'static str,
     match_policy: &'static str,
     timeout_seconds: i32,
-    /// None: it must be said.
+    /// The default; `None` if the field is required.
     side_effects: Option<&'static str>,
     all_side_effects: &'static [&'static str],
-    /// Empty: they must be said.
+    /// The default of `admissionReviewVersions`; empty if the field is required.
     versions: &'static [&'static str],
-    /// The versions of reviews in which a webhook can be asked.
+    /// The supported versions of AdmissionReview.
     spoken: &'static [(&'static str, ReviewVersion)],
 }
 
@@ -75,14 +74,14 @@ const V1BETA1: Dialect = Dialect {
     ..V1
 };
 
-/// Hooks of legacy kinds, whose reviews do not say whether it is a dry run.
+/// The legacy kinds, whose reviews have no `dryRun`.
 pub(crate) const V1ALPHA1: Dialect = Dialect {
     versions: &["v1alpha1"],
     spoken: &[("v1alpha1", ReviewVersion::V1alpha1)],
     ..V1BETA1
 };
 
-/// Reads the configuration; `None` if anything is wrong with it.
+/// Reads the configuration; `None` if it is invalid.
 pub(crate) fn read(
     document: &Document,
     kind: ConfigurationKind,
@@ -112,7 +111,7 @@ pub(crate) fn read(
     report.is_valid().then_some(configuration)
 }
 
-/// Validating webhooks have no such field.
+/// Reports `reinvocationPolicy`, a field that validating webhooks do not have.
 fn refuse_reinvocation(webhooks: &[WrittenWebhook], path: &FieldPath, report: &mut Report<'_>) {
     for (index, webhook) in webhooks.iter().enumerate() {
         if webhook.reinvocation_policy.is_some() {
@@ -148,7 +147,7 @@ pub(crate) fn read_webhooks(
     webhooks
 }
 
-/// Reads one webhook, in the order in which the API server reports faults.
+/// Reads one webhook. Errors are in the same order as those of the API server.
 fn read_webhook(
     configuration: &str,
     written: &WrittenWebhook,
@@ -271,7 +270,7 @@ fn read_reinvocation(written: &WrittenWebhook, path: &FieldPath, report: &mut Re
     }
 }
 
-/// Checks `admissionReviewVersions`; the first that is spoken here.
+/// Validates `admissionReviewVersions`, and returns the first supported one.
 fn read_versions(
     written: &WrittenWebhook,
     dialect: &Dialect,
@@ -341,7 +340,7 @@ fn compile_constraints(
 
 const HTTPS: u16 = 443;
 
-/// Reads the configuration at `path`; `None` if it names nobody.
+/// Reads the `clientConfig` at `path`; `None` if it has no valid target.
 fn read_client_config(
     written: &WrittenClientConfig,
     path: &FieldPath,
@@ -398,7 +397,7 @@ fn validate_url(text: &str, path: &FieldPath, report: &mut Report<'_>) {
         ),
     ] {
         if is_wrong {
-            // Not the URL itself: there may be a password in it.
+            // The message does not contain the URL, which may have a password.
             report.fault(FaultKind::Invalid, path, message);
         }
     }
@@ -438,7 +437,7 @@ fn port(written: i32) -> Option<u16> {
     u16::try_from(written).ok().filter(|port| *port > 0)
 }
 
-/// Of `ValidateWebhookService`.
+/// The part of `ValidateWebhookService` for paths.
 fn validate_path(text: &str, path: &FieldPath, report: &mut Report<'_>) {
     if text.is_empty() || text == "/" {
         return;
@@ -449,7 +448,7 @@ fn validate_path(text: &str, path: &FieldPath, report: &mut Report<'_>) {
     if !text.starts_with('/') {
         report.invalid(path, text, "must start with a `/`");
     }
-    // The first byte, whatever it is.
+    // As in Kubernetes, the first byte is skipped even if it is not a slash.
     let rest = text.get(1..).unwrap_or(text);
     let rest = rest.strip_suffix('/').unwrap_or(rest);
     for (index, segment) in rest.split('/').enumerate() {
@@ -463,8 +462,8 @@ fn validate_path(text: &str, path: &FieldPath, report: &mut Report<'_>) {
 
 // === caBundle ===
 
-/// Base64 as Go reads it: line breaks do not matter. Whether it is a bundle is
-/// for lint: the API server takes any bytes.
+/// Decodes base64 as Go does, which ignores line breaks. Whether the bytes are a PEM bundle is
+/// checked by lint, because the API server accepts any bytes.
 fn read_ca_bundle(text: &str, path: &FieldPath, report: &mut Report<'_>) -> Vec<u8> {
     let text: String = text.chars().filter(|one| !matches!(one, '\r' | '\n')).collect();
     STANDARD.decode(text).unwrap_or_else(|error| {
@@ -473,11 +472,10 @@ fn read_ca_bundle(text: &str, path: &FieldPath, report: &mut Report<'_>) -> Vec<
     })
 }
 
-// Webhook configurations as users write them. What is left out and `null` are
-// the same.
+// Webhook configurations as users write them. Absent fields and `null` are equivalent.
 
-/// A ValidatingWebhookConfiguration or MutatingWebhookConfiguration, of v1 or
-/// v1beta1: they differ in defaults alone.
+/// A ValidatingWebhookConfiguration or MutatingWebhookConfiguration of v1 or v1beta1, which have
+/// the same fields.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Configuration {
@@ -510,7 +508,7 @@ pub(crate) struct WrittenWebhook {
     #[serde(deserialize_with = "nullable")]
     pub(crate) admission_review_versions: Vec<String>,
     pub(crate) match_conditions: Option<Vec<MatchCondition>>,
-    /// Of a mutating webhook alone.
+    /// Only mutating webhooks have it.
     pub(crate) reinvocation_policy: Option<String>,
 }
 

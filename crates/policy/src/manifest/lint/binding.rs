@@ -1,5 +1,4 @@
-//! RBAC: rules that match nothing, bindings to roles that are not there, and
-//! bindings that grant too much.
+//! RBAC: rules that match nothing, bindings to missing roles, and bindings that grant too much.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,26 +18,26 @@ use portcullis_cel::Version;
 /// The role of administrators.
 const CLUSTER_ADMIN: &str = "cluster-admin";
 
-/// The roles of each cluster, aggregated; under `None` those that hold for every cluster.
+/// The aggregated roles of each cluster; under `None` those for every cluster.
 pub(crate) struct RolesByCluster<'o>(BTreeMap<Option<&'o str>, Vec<Arc<Role>>>);
 
-/// The same, to be found by reference, with what their rules grant.
+/// What the roles of each cluster grant, by reference.
 pub(crate) struct RoleGrants<'r> {
     clusters: BTreeMap<Option<&'r str>, ClusterGrants<'r>>,
     impersonations: Vec<Impersonation>,
-    /// The Kubernetes whose own roles bindings may name.
+    /// The Kubernetes version whose default roles bindings may name.
     version: Version,
 }
 
 /// The roles of a cluster, and what each grants.
 type ClusterGrants<'r> = (RoleResolver<'r, Arc<Role>>, Vec<RoleGrant>);
 
-/// What binding a role grants that is worth a warning.
+/// What a role grants that is worth a warning.
 struct RoleGrant {
     danger: Option<String>,
     /// Indices into [`RoleGrants::impersonations`].
     impersonations: Vec<usize>,
-    /// Whether it lets labels of Namespaces be changed.
+    /// Whether it allows changing labels of Namespaces.
     labels_namespaces: bool,
 }
 
@@ -97,7 +96,7 @@ impl<'r> RoleGrants<'r> {
         }
     }
 
-    /// What `binding` grants. One for every cluster may mean a role of some cluster.
+    /// What `binding` grants. A binding for every cluster may refer to a role of some cluster.
     fn of(&self, binding: &Binding, cluster: Option<&'r str>) -> Option<&RoleGrant> {
         self.within(cluster, binding).or_else(|| {
             let mut others = self.clusters.keys().filter(|_| cluster.is_none());
@@ -105,7 +104,7 @@ impl<'r> RoleGrants<'r> {
         })
     }
 
-    /// Whether `binding` lets its subjects change labels of Namespaces.
+    /// Whether `binding` allows its subjects to change labels of Namespaces.
     pub(crate) fn labels_namespaces(&self, binding: &Binding, cluster: Option<&'r str>) -> bool {
         self.of(binding, cluster)
             .is_some_and(|grant| grant.labels_namespaces)
@@ -161,15 +160,15 @@ pub(crate) fn lint_binding<'r>(
     None
 }
 
-/// A binding of a ClusterRole that Kubernetes makes by itself and no manifest has.
+/// A reference of a binding to a default ClusterRole of Kubernetes that no manifest has.
 pub(crate) struct BuiltinRef {
     role: String,
-    /// Where the binding names it.
+    /// The place of the reference.
     place: Place,
 }
 
-/// Says once that bindings name roles of Kubernetes' own, by which a gateway with these manifests
-/// alone grants nothing. A watched cluster has them.
+/// Warns once that bindings refer to default roles of Kubernetes, which a gateway with only these
+/// manifests does not have. A watched cluster has them.
 pub(crate) fn lint_builtin_roles(bindings: &BindingLint, options: &Options, faults: &mut Faults) {
     let is_watched = |cluster: Option<&str>| match cluster {
         Some(cluster) => options.watched.contains(cluster),
@@ -242,42 +241,42 @@ fn impersonation(
     }
 }
 
-// The warnings about bindings, kept from one load to the next: they depend on the roles,
-// which change seldom, and there may be very many bindings.
+// The warnings about bindings are kept from one load to the next: they depend on roles, which
+// rarely change, and there may be very many bindings.
 
-/// What was found about the bindings of each source.
+/// The findings about the bindings of each source.
 pub(crate) struct BindingLint {
     basis: Basis,
     found: Vec<(Arc<SourceObjects>, Arc<FoundOfBindings>)>,
 }
 
-/// What there is to tell of the bindings of one source.
+/// The findings about the bindings of one source.
 #[derive(Default)]
 pub(crate) struct FoundOfBindings {
-    /// By the place of the binding in the source.
+    /// By the index of the binding in the source.
     pub(crate) warnings: Vec<(usize, Vec<Fault>)>,
-    /// Those of roles that Kubernetes makes by itself and no manifest has.
+    /// References to default roles of Kubernetes that no manifest has.
     builtin: Vec<BuiltinRef>,
-    /// Whom they let change labels of Namespaces.
+    /// The subjects that may change labels of Namespaces.
     labellers: Vec<String>,
-    /// Whom they bind to the ClusterRole `cluster-admin` in the whole cluster.
+    /// The subjects of ClusterRoleBindings to `cluster-admin`.
     administrators: Vec<Subject>,
 }
 
-/// What that depends on besides the bindings.
+/// What the findings depend on, except the bindings.
 struct Basis {
     never_deny: NeverDeny,
     version: Version,
     clusters: BTreeSet<Option<String>>,
-    /// With the cluster that each is for.
+    /// Each with the only cluster that it applies to.
     roles: Vec<(Option<Arc<str>>, Arc<Role>)>,
 }
 
 // === impl BindingLint ===
 
 impl BindingLint {
-    /// Looks at the bindings of those `sources` alone that `earlier` does not know, where the
-    /// roles are those of then.
+    /// Lints the bindings of `sources`. Reuses the findings of `earlier` for sources that it
+    /// contains, if the basis is the same.
     pub(crate) fn new(sources: &[Arc<SourceObjects>], options: &Options, earlier: Option<&Self>) -> Self {
         let basis = Basis::new(sources, options);
         let earlier = earlier.filter(|earlier| earlier.basis.is(&basis));
@@ -317,12 +316,12 @@ impl BindingLint {
         }
     }
 
-    /// What was found, of each source in order.
+    /// The findings of each source, in order.
     pub(crate) fn found(&self) -> impl Iterator<Item = &FoundOfBindings> {
         self.found.iter().map(|(_, found)| &**found)
     }
 
-    /// Whom bindings let change labels of Namespaces, each with its only cluster.
+    /// The subjects that bindings allow to change labels of Namespaces, each with its only cluster.
     pub(crate) fn labellers(&self) -> impl Iterator<Item = (Option<&str>, &str)> {
         self.found.iter().flat_map(|(source, found)| {
             let cluster = source.cluster();
@@ -330,7 +329,7 @@ impl BindingLint {
         })
     }
 
-    /// Whom bindings make administrators, each with its only cluster.
+    /// The subjects that bindings make administrators, each with its only cluster.
     pub(crate) fn administrators(&self) -> impl Iterator<Item = (Option<&str>, &Subject)> {
         self.found.iter().flat_map(|(source, found)| {
             let cluster = source.cluster();

@@ -1,9 +1,9 @@
-//! Impersonation, by the legacy verb and by the constrained modes that kube-apiserver has asked
-//! about since 1.36 (KEP-5284).
+//! Impersonation, by the legacy verb and by the constrained modes that kube-apiserver supports
+//! since 1.36 (KEP-5284).
 //!
-//! A user is impersonated where one mode is allowed throughout. The legacy one asks `impersonate`
-//! of users, groups and service accounts in the core group. Each other mode asks
-//! `impersonate:MODE` in `authentication.k8s.io`, and `impersonate-on:MODE:VERB` about the request
+//! Impersonation is allowed if one mode allows all of its checks. The legacy mode checks
+//! `impersonate` for users, groups and service accounts in the core group. Each other mode checks
+//! `impersonate:MODE` in `authentication.k8s.io`, and `impersonate-on:MODE:VERB` for the request
 //! itself (`apiserver/pkg/endpoints/filters/impersonation/mode.go`).
 
 use super::super::report::Lint;
@@ -16,14 +16,14 @@ use crate::model::{Attributes, ResourceAttributes, SelectorMatch, Selectors, Tar
 
 /// The legacy verb.
 const IMPERSONATE: &str = "impersonate";
-/// The group in which the constrained modes are asked about.
+/// The group of the checks of constrained modes.
 pub(crate) const GROUP: &str = "authentication.k8s.io";
 
 const NODE: &str = "system:node:";
 const NODES: &str = "system:nodes";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// What the legacy verb is asked of, with what a constrained mode asks instead.
+/// A resource that the legacy mode checks, and the check of a constrained mode in its place.
 struct Counterpart {
     group: &'static str,
     resource: &'static str,
@@ -56,16 +56,16 @@ const fn counterpart(
 
 // === who may be impersonated ===
 
-/// The impersonation of somebody whom no Deny can hold up: a question of one mode.
+/// A check of one mode, for the impersonation of a user whom no Deny applies to.
 pub(crate) struct Impersonation {
     request: ResourceAttributes<'static>,
-    /// Whether it means somebody whatever the name.
+    /// Whether any name is such a user.
     is_of_any_name: bool,
     /// The kind and name of the impersonated user.
     pub(crate) whom: String,
 }
 
-/// Those of each name of `never_deny` that can be impersonated.
+/// The checks for impersonating the users, groups and service accounts of `never_deny`.
 pub(crate) fn impersonations(never_deny: &NeverDeny) -> Vec<Impersonation> {
     let users = never_deny.users.iter().flat_map(|name| of_user(name));
     let groups = never_deny.groups.iter().flat_map(|name| of_group(name));
@@ -94,7 +94,7 @@ fn of_group(name: &str) -> Vec<Impersonation> {
     let whom = format!("the group `{name}`");
     let legacy = Impersonation::of(IMPERSONATE, "", "groups", name, &whom);
     if name == NODES {
-        // A user impersonated as a node is a member, and nobody else's membership counts.
+        // Only users impersonated as nodes can be members of this group.
         let whom = format!("nodes, by their group `{NODES}`");
         let any = Impersonation {
             is_of_any_name: true,
@@ -103,7 +103,7 @@ fn of_group(name: &str) -> Vec<Impersonation> {
         let own = Impersonation::of("impersonate:associated-node", GROUP, "nodes", "*", &whom);
         return vec![legacy, any, own];
     }
-    // Of four groups and more it is asked whether all may be impersonated.
+    // For four or more groups, the check is for the name `*`.
     let constrained =
         [name, "*"].map(|name| Impersonation::of("impersonate:user-info", GROUP, "groups", name, &whom));
     [legacy].into_iter().chain(constrained).collect()
@@ -134,12 +134,12 @@ impl Impersonation {
         }
     }
 
-    /// The namespace that a RoleBinding must have to grant this; empty where none can.
+    /// The namespace of a RoleBinding that can grant this; empty if only a ClusterRoleBinding can.
     pub(crate) fn namespace(&self) -> &str {
         &self.request.namespace
     }
 
-    /// Whether RBAC's `rule` allows it.
+    /// Whether the RBAC `rule` allows it.
     pub(crate) fn is_granted_by(&self, rule: &Rule) -> bool {
         let target = Target::Resource(Box::new(self.asked_of(&rule.resource_names)));
         let user = User::default();
@@ -148,7 +148,7 @@ impl Impersonation {
 
     /// Whether an Allow with `rule` allows it.
     pub(crate) fn is_allowed_by(&self, rule: &ResourceRule) -> bool {
-        // By its labels, any namespace may be one that is selected.
+        // The labels of the namespace are not known, so any selector may select it.
         let selected = |_: &_| {
             if self.request.namespace.is_empty() {
                 SelectorMatch::No
@@ -168,7 +168,7 @@ impl Impersonation {
         .is_match()
     }
 
-    /// The question, about one of `names` where any means somebody.
+    /// The check; for one of `names` if any name is such a user.
     fn asked_of(&self, names: &[String]) -> ResourceAttributes<'static> {
         let mut request = self.request.clone();
         if let Some(name) = names.first().filter(|_| self.is_of_any_name) {
@@ -180,7 +180,7 @@ impl Impersonation {
 
 // === what a Deny misses ===
 
-/// Warns of a Deny on the legacy verb that leaves constrained modes alone.
+/// Warns of a Deny for the legacy verb that does not deny the constrained modes.
 pub(crate) fn lint_deny(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
     for (index, rule) in policy.resource_rules.iter().enumerate() {
         if !rule.verbs.named().any(|verb| verb == IMPERSONATE) {
@@ -204,7 +204,7 @@ pub(crate) fn lint_deny(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
     }
 }
 
-/// What else to ask about, where the legacy verb is asked about alone.
+/// A hint at the checks of constrained modes, if the question is about the legacy verb.
 pub(crate) fn other_questions(verb: &str, group: &str, resource: &str) -> Option<String> {
     let is_meant = |one: &&Counterpart| one.group == group && one.resource == resource;
     let others = COUNTERPARTS
@@ -222,7 +222,7 @@ pub(crate) fn other_questions(verb: &str, group: &str, resource: &str) -> Option
     })
 }
 
-/// Each word once, in order.
+/// Joins the words, without repetitions.
 fn listed(words: impl Iterator<Item = String>) -> String {
     let mut once: Vec<String> = Vec::new();
     for word in words {
@@ -234,7 +234,7 @@ fn listed(words: impl Iterator<Item = String>) -> String {
 }
 
 impl Counterpart {
-    /// Whether it is about users that `rule` names by the legacy verb.
+    /// Whether `rule` for the legacy verb matches this check.
     fn is_of(&self, rule: &ResourceRule) -> bool {
         let is_node = |name: &String| name.starts_with(NODE);
         let is_named = match self.constrained {

@@ -1,11 +1,11 @@
-//! What Kubernetes itself has: groups, resources and verbs, and what may have been meant by one that
-//! it does not have; the roles that an API server makes by itself, which no warning doubts and bindings
-//! may name although no manifest has them; the groups of everybody, and the rights that are dangerous in
-//! their hands.
+//! The groups, resources and verbs of Kubernetes itself, and suggestions for misspelled ones; the
+//! default roles of an API server, which bindings may name although no manifest has them, and which
+//! no warnings are about; groups that include everybody, and rights that are dangerous for
+//! everybody.
 //!
-//! Custom resources are not known: a rule over `widgets` of `example.com` is never doubted.
-//! A group, resource or verb is doubted only where nothing could ever serve it, or where it
-//! is nearly one that is served.
+//! Custom resources are not known, so there are no warnings about a rule for `widgets` of
+//! `example.com`. There are warnings only about a group, resource or verb that nothing can ever
+//! serve, or that is similar to a known one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -22,7 +22,7 @@ use portcullis_cel::Version;
 
 pub(crate) use crate::field::nearest;
 
-/// Verbs of requests for resources, by which the API server asks about anything it serves.
+/// The verbs of resource requests.
 const REQUEST_VERBS: [&str; 9] = [
     "get",
     "list",
@@ -35,7 +35,7 @@ const REQUEST_VERBS: [&str; 9] = [
     "proxy",
 ];
 
-/// Verbs that Kubernetes' own components ask about besides requests.
+/// Verbs that components of Kubernetes check in addition to those of requests.
 const SPECIAL_VERBS: [&str; 8] = [
     "impersonate",
     "bind",
@@ -52,7 +52,7 @@ const METHODS: [&str; 8] = [
     "get", "head", "post", "put", "patch", "delete", "options", "trace",
 ];
 
-/// Resources that are asked about and not served, by group.
+/// Resources, with their groups, that are checked but not served.
 const VIRTUAL: [(&str, &str); 12] = [
     ("", "users"),
     ("", "groups"),
@@ -68,8 +68,8 @@ const VIRTUAL: [(&str, &str); 12] = [
     ("imagepolicy.k8s.io", "imagereviews"),
 ];
 
-/// Subresources that an authorizer is asked about and discovery does not list: those of nodes
-/// are a kubelet's questions about its own API.
+/// Subresources that are checked but not in discovery: those of nodes are checked by kubelets for
+/// requests to their own API.
 const UNLISTED_SUBRESOURCES: [(&str, &str); 13] = [
     ("nodes", "log"),
     ("nodes", "stats"),
@@ -86,25 +86,25 @@ const UNLISTED_SUBRESOURCES: [(&str, &str); 13] = [
     ("certificatesigningrequests", "nodeclient"),
 ];
 
-/// What is served, as in `resources.txt`.
+/// The resources that API servers serve, from `resources.txt`.
 struct Catalog {
-    /// By group: each resource and subresource.
+    /// The resources and subresources of each group.
     groups: BTreeMap<&'static str, BTreeSet<&'static str>>,
-    /// By group, version and resource: the kind.
+    /// The kind of each group, version and resource.
     kinds: BTreeMap<(&'static str, &'static str, &'static str), &'static str>,
-    /// Group, version and kind of objects that are in a namespace.
+    /// Group, version and kind of namespaced objects.
     namespaced: BTreeSet<(&'static str, &'static str, &'static str)>,
 }
 
 static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::read(include_str!("known/resources.txt")));
 
-/// Those of one version, by namespace and name.
+/// The default roles of one version, by namespace and name.
 type Roles = BTreeMap<(String, String), Role>;
 
 static OF_1_36: LazyLock<Roles> = LazyLock::new(|| read(Version::new(36)));
 static OF_NEWEST: LazyLock<Roles> = LazyLock::new(|| read(Version::NEWEST));
 
-/// Whether an API server of some version makes exactly this role.
+/// Whether this is exactly a default role of an API server of some version.
 pub(crate) fn is_builtin(role: &Role) -> bool {
     let key = (role.namespace.clone(), role.name.clone());
     [&OF_NEWEST, &OF_1_36]
@@ -112,7 +112,7 @@ pub(crate) fn is_builtin(role: &Role) -> bool {
         .any(|roles| roles.get(&key) == Some(role))
 }
 
-/// Whether an API server of `version` makes a ClusterRole of this name.
+/// Whether an API server of `version` has a default ClusterRole of this name.
 pub(crate) fn has_cluster_role(version: Version, name: &str) -> bool {
     let roles = if version.minor() < Version::NEWEST.minor() {
         &OF_1_36
@@ -144,7 +144,7 @@ fn role(document: &Document) -> Option<Role> {
     }
 }
 
-/// Groups of which about everybody is a member.
+/// Groups that include nearly everybody.
 const EVERYBODY: [&str; 4] = [
     "*",
     "system:authenticated",
@@ -152,10 +152,10 @@ const EVERYBODY: [&str; 4] = [
     "system:serviceaccounts",
 ];
 
-/// Verbs by which a user can come to have more rights than were given.
+/// Verbs by which users can gain more rights.
 const ESCALATING: [&str; 3] = ["bind", "escalate", "impersonate"];
 
-/// Whether a Group or User of this name stands for everybody, or for no certain user.
+/// Whether a Group or User of this name stands for everybody, or for an unauthenticated user.
 pub(crate) fn is_everybody(kind: &str, name: &str) -> bool {
     match kind {
         "Group" => EVERYBODY.contains(&name),
@@ -164,7 +164,7 @@ pub(crate) fn is_everybody(kind: &str, name: &str) -> bool {
     }
 }
 
-/// Why it is dangerous to give such a rule to everybody.
+/// What makes a rule dangerous if it is granted to everybody; `None` if nothing does.
 pub(crate) fn danger(
     verbs: &WildcardSet,
     api_groups: &WildcardSet,
@@ -215,7 +215,7 @@ impl Catalog {
     }
 }
 
-/// The kind of a resource of Kubernetes itself, `group/version` of which has it.
+/// The kind of a built-in resource in this version, if it exists.
 #[must_use]
 pub fn kind_of(group: &str, version: &str, resource: &str) -> Option<&'static str> {
     let catalog = &*CATALOG;
@@ -227,23 +227,23 @@ pub fn kind_of(group: &str, version: &str, resource: &str) -> Option<&'static st
     Some(key.1)
 }
 
-/// Whether objects of a kind of Kubernetes itself are in namespaces.
+/// Whether a built-in kind is namespaced.
 #[must_use]
 pub fn is_namespaced(api_version: &str, kind: &str) -> bool {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    // A set of `'static` keys is asked by range, since the words at hand are not.
+    // The keys are `'static` and these strings are not, so `range` is used in place of `contains`.
     let mut found = CATALOG
         .namespaced
         .range((group, version, kind)..=(group, version, kind));
     found.next().is_some()
 }
 
-/// Every resource and subresource that Kubernetes serves in `group`.
+/// The built-in resources and subresources of `group`.
 pub(crate) fn resources_of(group: &str) -> impl Iterator<Item = &'static str> + use<> {
     CATALOG.groups.get(group).into_iter().flatten().copied()
 }
 
-/// Every resource that Kubernetes serves, without subresources, by group and name.
+/// All built-in resources without subresources, as group and name.
 pub fn built_in_resources() -> impl Iterator<Item = (&'static str, &'static str)> {
     let served = CATALOG
         .kinds
@@ -253,8 +253,8 @@ pub fn built_in_resources() -> impl Iterator<Item = (&'static str, &'static str)
     whole.into_iter()
 }
 
-/// The resource, with its group, of which a kind of Kubernetes is, whatever the version; of a
-/// subresource's kind the resource that has it, where it is one alone.
+/// The resource and its group of a built-in kind, in any version. For the kind of a subresource,
+/// the resource that has the subresource, if there is only one.
 #[must_use]
 pub fn built_in_resource(group: &str, kind: &str, subresource: &str) -> Option<(&'static str, &'static str)> {
     let of_kind = CATALOG
@@ -274,7 +274,7 @@ pub fn built_in_resource(group: &str, kind: &str, subresource: &str) -> Option<(
     whole.map(|(group, _, resource)| (*group, *resource)).or(alone)
 }
 
-/// What is odd about a verb of a rule for resources, if anything.
+/// A warning about an unknown verb in a resource rule.
 pub(crate) fn odd_verb(verb: &str) -> Option<String> {
     if verb == "*" || REQUEST_VERBS.contains(&verb) || SPECIAL_VERBS.contains(&verb) {
         return None;
@@ -292,7 +292,7 @@ pub(crate) fn odd_verb(verb: &str) -> Option<String> {
     odd("verb", verb, nearest(verb, known))
 }
 
-/// What is odd about a verb of a rule for paths, if anything.
+/// A warning about an unknown verb in a rule for paths.
 pub(crate) fn odd_method(verb: &str) -> Option<String> {
     if verb == "*" || METHODS.contains(&verb) {
         return None;
@@ -309,7 +309,7 @@ pub(crate) fn odd_method(verb: &str) -> Option<String> {
     odd("verb of requests for paths", verb, nearest(verb, METHODS))
 }
 
-/// What is odd about an API group, if anything.
+/// A warning about an unknown API group.
 pub(crate) fn odd_group(group: &str) -> Option<String> {
     if group == "*" || CATALOG.groups.contains_key(group) {
         return None;
@@ -326,14 +326,14 @@ pub(crate) fn odd_group(group: &str) -> Option<String> {
         group,
         CATALOG.groups.keys().copied().filter(|group| !group.is_empty()),
     );
-    // Groups of custom resources are domains.
+    // The groups of custom resources contain a dot.
     (near.is_some() || !group.contains('.')).then(|| {
         odd("group", group, near).unwrap_or_else(|| format!("Kubernetes has no API group `{group}`"))
     })
 }
 
-/// What is odd about a resource in a rule for `groups`, if anything. Nothing is where a group is
-/// not one of Kubernetes' own, or is `*`.
+/// A warning about an unknown resource in a rule for `groups`. `None` if one of the groups is not
+/// built in, or is `*`.
 pub(crate) fn odd_resource(groups: &[String], resource: &str) -> Option<String> {
     let catalog = &*CATALOG;
     let own = |group: &String| catalog.groups.contains_key(group.as_str());
@@ -373,7 +373,7 @@ pub(crate) fn odd_resource(groups: &[String], resource: &str) -> Option<String> 
         .or_else(|| Some(format!("Kubernetes has no resource `{resource}` in these groups")))
 }
 
-/// Whether a rule's `resource` means something that Kubernetes has in `group`.
+/// Whether `resource` of a rule matches a built-in resource of `group`.
 fn is_served(group: &str, resource: &str) -> bool {
     let catalog = &*CATALOG;
     match resource.split_once('/') {
@@ -385,7 +385,7 @@ fn is_served(group: &str, resource: &str) -> bool {
                     .iter()
                     .any(|(_, known)| *known == subresource)
         }
-        // The subresource is the key of what is extra.
+        // The subresource is the key of the extra field.
         Some(("userextras", _)) => catalog.serves(group, "userextras"),
         Some((name, "*")) => catalog.serves(group, name),
         Some((name, subresource)) => {
@@ -410,18 +410,18 @@ fn odd(what: &str, written: &str, meant: Option<&str>) -> Option<String> {
 
 // The verbs of constrained impersonation (KEP-5284).
 //
-// `apiserver/pkg/endpoints/filters/impersonation/mode.go`: `impersonate:MODE` on the impersonated
-// user, `impersonate-on:MODE:VERB` about the request itself.
+// `impersonate:MODE` is checked for the impersonated user, `impersonate-on:MODE:VERB` for the
+// request itself (`apiserver/pkg/endpoints/filters/impersonation/mode.go`).
 
-/// What a verb on the impersonated user begins with.
+/// The prefix of verbs for the impersonated user.
 pub(crate) const CONSTRAINED: &str = "impersonate:";
-/// What a verb about the request itself begins with.
+/// The prefix of verbs for the request itself.
 const CONSTRAINED_ON: &str = "impersonate-on:";
 
 const MODES: [&str; 4] = ["associated-node", "arbitrary-node", "serviceaccount", "user-info"];
 
-/// What is odd about `verb`, where it is one of constrained impersonation, and `None` otherwise;
-/// `of_request` says what is odd about the verb of a request.
+/// If `verb` is one of constrained impersonation, `Some` with a warning about it, if any; otherwise
+/// `None`. `of_request` returns the warning about the verb of a request.
 fn odd_impersonation_verb(verb: &str, of_request: impl Fn(&str) -> Option<String>) -> Option<Option<String>> {
     if let Some(mode) = verb.strip_prefix(CONSTRAINED) {
         return Some(odd_mode(verb, mode));

@@ -1,5 +1,5 @@
-//! Selectors of namespaces: labels that tenants may change themselves, and labels that no
-//! known Namespace has.
+//! Selectors of namespaces: labels that users may change themselves, and labels where no Namespaces
+//! are known. Also verbs, groups and resources that do not exist, in rules of every kind.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -20,13 +20,13 @@ use crate::manifest::source::Options;
 use crate::manifest::validated::{Content, ManifestObject};
 use crate::model::{LabelSelector, ResourceAttributes, Target};
 
-/// The most who are named.
+/// The most subjects that a warning names.
 const NAMED: usize = 5;
-/// What changes labels. The labels of a Namespace go with a write of its status
-/// and of its finalizers too.
+/// The verbs by which labels are changed. The labels of a Namespace can also be changed by writes
+/// of its status and finalizers.
 const VERBS: [&str; 3] = ["create", "patch", "update"];
 const SUBRESOURCES: [&str; 3] = ["", "status", "finalize"];
-/// The same as RBAC names them.
+/// The same resources, as RBAC names them.
 const RESOURCES: [&str; 5] = [
     "namespaces",
     "namespaces/status",
@@ -35,11 +35,11 @@ const RESOURCES: [&str; 5] = [
     "*/finalize",
 ];
 
-/// Who may change the labels of Namespaces, with the cluster where they may.
+/// The subjects that may change the labels of Namespaces, each with the only cluster where it may.
 pub(crate) struct Labellers<'o>(Vec<(Option<&'o str>, String)>);
 
 impl<'o> Labellers<'o> {
-    /// Those of the policies among `objects`, and who is `bound` to roles.
+    /// Collects the subjects of policies among `objects`, and those `bound` to roles.
     pub(crate) fn new(
         objects: &[&'o ManifestObject],
         bound: impl Iterator<Item = (Option<&'o str>, &'o str)>,
@@ -58,7 +58,7 @@ impl<'o> Labellers<'o> {
         Self(labellers)
     }
 
-    /// Those of what is in force.
+    /// Collects the subjects in the policies in force.
     pub(crate) fn of_set(set: &PolicySet) -> Self {
         let roles = RoleResolver::new(set.roles());
         let labels = |binding: &&Binding| {
@@ -80,14 +80,14 @@ impl<'o> Labellers<'o> {
         Self(labellers)
     }
 
-    /// Those of `cluster`, of whom few are named; `None` where there is nobody.
+    /// A list of the subjects in `cluster`, truncated; `None` if there are none.
     fn named(&self, cluster: Option<&str>) -> Option<String> {
         let range = |of: Option<&str>| {
             let start = self.0.partition_point(|(other, _)| *other < of);
             let end = self.0.partition_point(|(other, _)| *other <= of);
             self.0.get(start..end).unwrap_or_default()
         };
-        // What holds for every cluster may be about any of them.
+        // A policy for every cluster is affected by the subjects of any cluster.
         let (everywhere, here) = match cluster {
             None => (self.0.as_slice(), [].as_slice()),
             here => (range(None), range(here)),
@@ -109,7 +109,7 @@ pub(crate) fn lint(
     lint: &mut Lint<'_>,
 ) {
     let mut asking = asking(policy).peekable();
-    // Most policies ask for no labels, and there may be many who change them.
+    // Most policies need no labels, and there may be many subjects.
     if asking.peek().is_none() {
         return;
     }
@@ -125,7 +125,7 @@ pub(crate) fn lint(
     }
 }
 
-/// Whether one of RBAC's `rules` lets labels of Namespaces be changed.
+/// Whether one of the RBAC `rules` allows changing labels of Namespaces.
 pub(crate) fn are_changed_by(rules: &[Rule]) -> bool {
     let names = |rule: &Rule| RESOURCES.iter().any(|name| rule.resources.includes(name));
     rules
@@ -151,7 +151,7 @@ fn changes(verbs: &WildcardSet, groups: &WildcardSet) -> bool {
     VERBS.iter().any(|verb| verbs.includes(verb)) && groups.includes("")
 }
 
-/// The subjects as they are named; of the group that may do everything nobody asks.
+/// The names of the subjects, without `system:masters`, which may do everything anyway.
 pub(crate) fn names(subjects: &[Subject]) -> impl Iterator<Item = String> {
     let named = subjects.iter().filter(|subject| subject.name != "system:masters");
     named.map(name)
@@ -164,9 +164,9 @@ fn name(subject: &Subject) -> String {
     }
 }
 
-// Selectors in admission objects for labels of Namespaces where no Namespaces are known.
+// Selectors of admission objects that need labels of Namespaces, although no Namespaces are known.
 
-/// Warns at the first such selector of all: with it stand or fall the others.
+/// Warns once, at the first such selector, because all have the same remedy.
 pub(crate) fn lint_unknown_namespaces(objects: &[&ManifestObject], options: &Options, faults: &mut Faults) {
     let sources = NamespaceSources::new(objects, options);
     let mut asking = objects.iter().flat_map(|object| {
@@ -197,7 +197,7 @@ pub(crate) fn lint_unknown_namespaces(objects: &[&ManifestObject], options: &Opt
     lint.suspicious(&path, message);
 }
 
-/// The selectors of namespaces in an object, each with its path.
+/// The namespace selectors of an object, with their paths.
 fn selectors(object: &ManifestObject) -> Vec<(FieldPath, &LabelSelector)> {
     const SELECTOR: &str = "namespaceSelector";
     let Content::Admission(admission) = &object.content else {
@@ -232,11 +232,11 @@ fn selectors(object: &ManifestObject) -> Vec<(FieldPath, &LabelSelector)> {
     }
 }
 
-// Verbs, groups and resources that nothing has, in rules of every kind.
+// Verbs, groups and resources that do not exist, in rules of every kind.
 
-/// Rules of a Role or ClusterRole.
+/// Lints the rules of a Role or ClusterRole.
 pub(crate) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
-    // Rules that aggregation replaces are not those written.
+    // Aggregation replaces the rules of the role.
     if role.aggregation.is_some() {
         return;
     }
@@ -253,7 +253,7 @@ pub(crate) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
     }
 }
 
-/// Rules of an AuthorizationPolicy.
+/// Lints the rules of an AuthorizationPolicy.
 pub(crate) fn lint_policy(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
     let spec = FieldPath::root().field("spec");
     for (index, rule) in policy.resource_rules.iter().enumerate() {
@@ -268,7 +268,7 @@ pub(crate) fn lint_policy(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
     }
 }
 
-/// Rules of admission, at `path`.
+/// Lints the rules of `constraints`, at `path`.
 pub(crate) fn lint_constraints(constraints: &Constraints, path: &FieldPath, lint: &mut Lint<'_>) {
     let lists = [
         ("resourceRules", &constraints.rules),
@@ -282,7 +282,7 @@ pub(crate) fn lint_constraints(constraints: &Constraints, path: &FieldPath, lint
     }
 }
 
-/// A verb of constrained impersonation that no request of the rule's groups has.
+/// Warns of a verb of constrained impersonation that is never checked in the groups of the rule.
 fn group_of_impersonation(verbs: &WildcardSet, groups: &WildcardSet, path: &FieldPath, lint: &mut Lint<'_>) {
     let verb = verbs.named().find(|verb| verb.starts_with(CONSTRAINED));
     if let Some(verb) = verb.filter(|_| !groups.is_empty() && !groups.includes(GROUP)) {
@@ -293,7 +293,7 @@ fn group_of_impersonation(verbs: &WildcardSet, groups: &WildcardSet, path: &Fiel
 
 fn resources(groups: &[String], resources: &[impl Display], path: &FieldPath, lint: &mut Lint<'_>) {
     each(groups, &path.field("apiGroups"), odd_group, lint);
-    // A rule may name each of few groups thousands of times.
+    // A rule may repeat a few groups thousands of times.
     let distinct: Vec<String> = groups
         .iter()
         .collect::<BTreeSet<_>>()
@@ -307,7 +307,7 @@ fn resources(groups: &[String], resources: &[impl Display], path: &FieldPath, li
     each(resources, &path.field("resources"), odd, lint);
 }
 
-/// Each word as it is written.
+/// Adds the warning that `odd` returns for each word, if any.
 fn each(words: &[impl Display], path: &FieldPath, odd: impl Fn(&str) -> Option<String>, lint: &mut Lint<'_>) {
     for (index, word) in words.iter().enumerate() {
         if lint.is_full() {
@@ -319,12 +319,12 @@ fn each(words: &[impl Display], path: &FieldPath, odd: impl Fn(&str) -> Option<S
     }
 }
 
-// Requests on the command line for what Kubernetes does not have: a misspelled resource would
-// otherwise look like a refusal.
+// Requests on the command line with names that do not exist: a misspelled resource would otherwise
+// look like a denial.
 
-/// What is odd about the verb, group and resource that are asked for, in the words in which
-/// `check` says it of a rule. A verb or group that a rule of `policies` names is taken as meant:
-/// those of custom resources are known by nothing else.
+/// Returns the warnings about verb, group and resource of a request, with the messages that `check`
+/// uses for rules. A verb or group in a rule of `policies` is assumed to exist, because custom
+/// resources are not known otherwise.
 #[must_use]
 pub fn odd_request(target: &Target<'_>, policies: &PolicySet) -> Vec<String> {
     match target {
@@ -344,7 +344,8 @@ fn odd_resource_request(asked: &ResourceAttributes<'_>, policies: &PolicySet) ->
     let verb = odd_verb(&asked.verb).filter(|_| !named(&asked.verb, |rule| rule.verbs));
     let group = odd_group(&asked.group).filter(|_| !named(&asked.group, |rule| rule.groups));
     let groups = [asked.group.to_string()];
-    // A rule for several groups names resources that are of one of them alone.
+    // Resources are not looked up in rules: a rule for several groups may name resources that only
+    // one of them has.
     let others = impersonation::other_questions(&asked.verb, &asked.group, &resource);
     [verb, group, odd_resource(&groups, &resource), others]
         .into_iter()
@@ -352,7 +353,7 @@ fn odd_resource_request(asked: &ResourceAttributes<'_>, policies: &PolicySet) ->
         .collect()
 }
 
-/// The words of one rule.
+/// The verbs and groups of one rule.
 struct RuleWords<'p> {
     verbs: &'p [String],
     groups: &'p [String],

@@ -1,6 +1,6 @@
-//! Policies and webhooks that decide nothing, because their rules match only what the webhook
-//! configurations of `portcullis init` leave out, or what is never sent to any policy or webhook; and
-//! policies whose `objectConditions` are about objects that `/validate` does not see.
+//! Policies and webhooks without effect, because their rules match only objects that the webhook
+//! configurations of `portcullis init` leave out, or that are never sent to any policy or webhook;
+//! and policies whose `objectConditions` are about objects that `/validate` does not see.
 
 use super::super::report::Lint;
 use crate::admission::matching::{Constraints, MatchRule};
@@ -11,13 +11,13 @@ use crate::field::FieldPath;
 use crate::manifest::namespace::NAME_LABEL;
 use crate::model::{LabelSelector, groups};
 
-/// Groups of which nothing is asked about.
+/// Groups whose objects are not sent for review.
 const GROUPS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
 
-/// The namespace that is left out.
+/// The namespace that the webhook configurations of `portcullis init` leave out.
 const NAMESPACE: &str = "kube-system";
 
-/// Warns where `constraints`, whose rules stand at `path`, match nothing else.
+/// Warns if `constraints`, whose rules are at `path`, match only objects that are left out.
 pub(crate) fn lint(constraints: &Constraints, path: &FieldPath, lint: &mut Lint<'_>) {
     let what = if !constraints.rules.is_empty() && constraints.rules.iter().all(is_left_out) {
         "resources"
@@ -42,31 +42,31 @@ fn is_left_out(rule: &MatchRule) -> bool {
     !rule.api_groups.is_empty() && rule.api_groups.iter().all(of_group)
 }
 
-/// Whether every request that `resource` of a rule means, in this group, is left out.
+/// Whether every request that `resource` of a rule matches in this group is left out.
 fn is_resource_left_out(group: &str, resource: &str) -> bool {
     GROUPS.contains(&group) || authorization::is_left_out(group, resource)
 }
 
-/// Whether it selects by its name one namespace, that one.
+/// Whether the selector selects only [`NAMESPACE`], by its name.
 fn is_of_the_namespace_alone(selector: &LabelSelector) -> bool {
     let values = selector.values_of(NAME_LABEL);
     values.is_some_and(|values| values.iter().all(|name| name == NAMESPACE))
 }
 
-// Rules that name resources which are never sent to a policy, or to a webhook.
+// Rules for resources that are never sent to a policy or to a webhook.
 //
-// Follows `excludedResourcesNamedByRule` of
-// `apiserver/pkg/admission/configuration/warning.go`: a rule with a wildcard means more than
-// such resources, and nothing is said about it.
+// Follows `excludedResourcesNamedByRule` of `apiserver/pkg/admission/configuration/warning.go`:
+// there are no warnings about rules with a wildcard, which also match other resources.
 
-/// Who is to be shown what a rule names.
+/// What a rule belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RuleOwner {
     Policy,
     Webhook,
 }
 
-/// Warns of `rules` that stand at `path`; `is_static` is whether their object is.
+/// Warns of resources in `rules` at `path` that are never sent. `is_static` says whether the policy
+/// or webhook configuration is static.
 pub(crate) fn lint_excluded(
     rules: &[MatchRule],
     owner: RuleOwner,
@@ -134,13 +134,13 @@ fn is_of_webhooks(resource: &GroupVersionResource<'_>) -> bool {
         )
 }
 
-// Denies and Limits where the API server asks no authorization webhook.
+// Denies and Limits in clusters whose API server uses no authorization webhook.
 
-/// The verbs of requests that pass admission, but for connections.
+/// The verbs of requests that pass admission, without connections.
 const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
 
-/// Warns of what of a Deny or Limit `admission.enforceAuthorization` does not enforce, because no
-/// admission review tells of it.
+/// Warns of parts of a Deny or Limit that `admission.enforceAuthorization` cannot enforce, because
+/// no AdmissionReview is sent for them.
 pub(crate) fn lint_refusals(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
     let spec = FieldPath::root().field("spec");
     match policy.effect {
@@ -165,7 +165,7 @@ pub(crate) fn lint_refusals(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
     }
 }
 
-/// What of `rule` no admission review tells of.
+/// The part of `rule` that cannot be enforced, as a message.
 fn unenforced(rule: &ResourceRule) -> Option<String> {
     let names = |resource: &str, subresource: &str| {
         let requested = RequestedResource {
@@ -217,8 +217,8 @@ fn unenforced(rule: &ResourceRule) -> Option<String> {
     }
 }
 
-/// Warns of what `policy` says in vain; `is_reviewed` is whether `/validate` is known to see requests of a
-/// cluster that it is for.
+/// Warns of `objectConditions` without effect. `is_reviewed` says whether `/validate` is known to
+/// see requests of a cluster that the policy applies to.
 pub(crate) fn lint_object_conditions(policy: &AuthorizationPolicy, is_reviewed: bool, lint: &mut Lint<'_>) {
     if policy.object_conditions.is_empty() {
         return;
@@ -253,7 +253,7 @@ fn is_pattern_left_out(group: &str, resource: &ResourcePattern) -> bool {
         }
         ResourcePattern::Everything | ResourcePattern::Subresource(..) => return false,
     };
-    // What is written to this group is refused by nobody while no gateway answers.
+    // The webhook for policies of this group has `failurePolicy: Ignore`, so that they can be repaired without a gateway.
     group == groups::PORTCULLIS || authorization::is_left_out(group, &name)
 }
 

@@ -1,5 +1,5 @@
-//! Denies and Limits that would lock everybody out of what a cluster and its administrators need, and
-//! those for subjects about which the API server never asks.
+//! Denies and Limits that would lock everybody out, including control plane and administrators, and
+//! those for subjects that the API server never asks about.
 
 use std::collections::HashSet;
 use std::hash::Hasher as _;
@@ -15,7 +15,7 @@ use crate::document::Document;
 use crate::field::FieldPath;
 use crate::model::{Attributes, Deadline, Decision, ResourceAttributes, Target, Time, User, Validity};
 
-/// A request that much depends on.
+/// A request that a cluster depends on.
 struct Need {
     what: &'static str,
     verb: &'static str,
@@ -24,7 +24,7 @@ struct Need {
     namespace: &'static str,
 }
 
-/// What no Deny over everybody should hold up. A Deny over wildcards touches all of them.
+/// Requests that no Deny for everybody should match. A Deny with wildcards matches all of them.
 const NEEDS: [Need; 5] = [
     need("reading secrets", "get", "", "secrets", "kube-system"),
     need(
@@ -45,12 +45,13 @@ const NEEDS: [Need; 5] = [
     need("listing nodes", "list", "", "nodes", ""),
 ];
 
-/// Who stops working without them besides [`CONTROL_PLANE`].
+/// Users that depend on these requests, in addition to [`CONTROL_PLANE`].
 const WORKLOADS: [&str; 2] = ["system:kube-proxy", "system:serviceaccount:NAMESPACE:NAME"];
 
 const AUTHENTICATED: &str = "system:authenticated";
 
-/// The service accounts of the control plane are many, and named together.
+/// The prefix of the service accounts of controllers, which messages summarize because they are
+/// many.
 const CONTROLLERS: &str = "system:serviceaccount:kube-system:";
 
 const fn need(
@@ -69,12 +70,12 @@ const fn need(
     }
 }
 
-/// The annotation with the hash of an object's spec, by which its author confirms that it is meant.
+/// The annotation by which the author confirms a lock-out; its value is the hash of the spec.
 const CONFIRM: &str = "portcullis.dev/confirm";
 
-/// Names the `spec` of an object: equal for equal ones, whatever their lines, style or order of
-/// fields, in every version of Portcullis. It protects nothing: who writes the annotation writes the
-/// spec.
+/// The hash of the `spec` of an object, which depends neither on lines, style and order of fields,
+/// nor on the version of Portcullis. It need not be cryptographic: the author of the annotation is
+/// the author of the spec.
 pub(crate) fn spec_hash(document: &Document) -> String {
     let spec = document.root().get("spec").map(|spec| spec.to_json());
     let mut hasher = fnv::FnvHasher::default();
@@ -82,16 +83,16 @@ pub(crate) fn spec_hash(document: &Document) -> String {
     format!("{:016x}", hasher.finish())
 }
 
-/// Warns of a lock-out that nobody has confirmed.
+/// Warns of a lock-out that is not confirmed.
 pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &mut Lint<'_>) {
     if let Some((path, message)) = lock_out(policy, &lint.document.get(), never_deny) {
         lint.suspicious(&path, message);
     }
 }
 
-/// Where and how `policy`, written as `document`, locks out, unless that was confirmed: it is an
-/// enforced Deny or Limit that is about everybody and refuses one of [`NEEDS`]. Conditions
-/// are evaluated on those requests: one that lets them pass is no lock-out.
+/// Returns path and message if `policy`, written as `document`, is a lock-out that is not
+/// confirmed: an enforced Deny or Limit for everybody that denies one of [`NEEDS`]. Its conditions
+/// are evaluated for these requests, and may exclude them.
 pub(crate) fn lock_out(
     policy: &AuthorizationPolicy,
     document: &Document,
@@ -138,7 +139,7 @@ pub(crate) fn lock_out(
     ))
 }
 
-/// What of [`NEEDS`] `set` denies to `user`, who has the groups that the name implies.
+/// Those of [`NEEDS`] that `set` denies to `user`, who has the groups that the name implies.
 fn denied(set: &PolicySet, user: &str) -> Vec<&'static str> {
     let groups = groups(user);
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
@@ -149,7 +150,7 @@ fn denied(set: &PolicySet, user: &str) -> Vec<&'static str> {
     NEEDS.iter().filter(denies).map(|need| need.what).collect()
 }
 
-/// Who is denied something, without those whom `neverDeny` or `excludeSubjects` leaves out.
+/// The users who are denied one of [`NEEDS`].
 fn hit(set: &PolicySet) -> Vec<String> {
     let identities = CONTROL_PLANE.iter().chain(&WORKLOADS);
     identities
@@ -158,7 +159,7 @@ fn hit(set: &PolicySet) -> Vec<String> {
         .collect()
 }
 
-/// The groups that come with a name.
+/// The groups that a user name implies.
 fn groups(user: &str) -> Vec<String> {
     if let Some((namespace, _)) = user
         .strip_prefix("system:serviceaccount:")
@@ -217,12 +218,12 @@ impl Need {
     }
 }
 
-// Denies on administrators.
+// Denies for administrators.
 
-/// Whom kubeadm binds to `cluster-admin` in every cluster that it makes.
+/// The group that kubeadm binds to `cluster-admin`.
 const KUBEADM_ADMINISTRATORS: &str = "kubeadm:cluster-admins";
 
-/// The subjects that manifests bind to `cluster-admin`, with the only cluster of each.
+/// The subjects that manifests bind to `cluster-admin`, each with its only cluster.
 pub(crate) struct Administrators<'o>(HashSet<(Option<&'o str>, SubjectKind, &'o str, &'o str)>);
 
 impl<'o> Administrators<'o> {
@@ -233,7 +234,8 @@ impl<'o> Administrators<'o> {
         Self(bound.map(key).collect())
     }
 
-    /// Warns of each subject of an enforced Deny or Limit that is one, unless it is left out again.
+    /// Warns of each administrator among the subjects of an enforced Deny or Limit, unless the
+    /// policy does not apply to it after all.
     pub(crate) fn lint(
         &self,
         policy: &AuthorizationPolicy,
@@ -296,10 +298,10 @@ fn is_left_out(subject: &Subject, policy: &AuthorizationPolicy, never_deny: &Nev
     is_never_denied || policy.exclude_subjects.contains(subject)
 }
 
-// Denies on subjects about which the API server never asks.
+// Denies for subjects that the API server never asks about.
 
-/// Verb, group, resource and namespace of requests that differ: a subject that is skipped for
-/// each of them is skipped for all.
+/// Verb, group, resource and namespace of sample requests: a subject that is skipped for each of
+/// them is assumed to be skipped for all.
 const REQUESTS: [(&str, &str, &str, &str); 4] = [
     ("get", "", "pods", "default"),
     ("create", "apps", "deployments", "kube-system"),
@@ -307,8 +309,8 @@ const REQUESTS: [(&str, &str, &str, &str); 4] = [
     ("update", "example.com", "widgets", "team-a"),
 ];
 
-/// Warns of subjects that the matchConditions of every one of `asked`, the API server's own
-/// authorization webhooks, leave out. Says nothing where it is not known which these are.
+/// Warns of subjects that the matchConditions of all of `asked`, the API server's own authorization
+/// webhooks, exclude. Does nothing if these are not known.
 pub(crate) fn lint_unasked(policy: &AuthorizationPolicy, asked: &[Authorizer], lint: &mut Lint<'_>) {
     if !policy.effect.refuses() || asked.is_empty() {
         return;
@@ -327,14 +329,14 @@ pub(crate) fn lint_unasked(policy: &AuthorizationPolicy, asked: &[Authorizer], l
     }
 }
 
-/// Whether the matchConditions of every one of `asked`, the API server's own authorization webhooks,
-/// leave out `subject`. A name with a `*` at its end, a prefix in some kinds, is never left out.
+/// Whether the matchConditions of all of `asked`, the API server's own authorization webhooks,
+/// exclude `subject`. False for a name that ends in `*`, which is a prefix in some kinds.
 #[must_use]
 pub fn is_never_asked_about(subject: &Subject, asked: &[Authorizer]) -> bool {
     !asked.is_empty() && skipped_by(subject, asked).is_some()
 }
 
-/// The condition that is false of every request of `subject`.
+/// The condition that is false for every sample request of `subject`.
 fn skipped_by(subject: &Subject, asked: &[Authorizer]) -> Option<String> {
     let user = user(subject)?;
     let mut by = None;
@@ -360,7 +362,7 @@ fn skipped_by(subject: &Subject, asked: &[Authorizer]) -> Option<String> {
     by
 }
 
-/// Somebody who is that subject; `None` where names are prefixes.
+/// A user who is this subject; `None` if its name is a prefix.
 fn user(subject: &Subject) -> Option<User<'static>> {
     let mut groups = vec![AUTHENTICATED.to_owned()];
     let name = match subject.kind {

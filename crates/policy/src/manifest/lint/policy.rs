@@ -1,6 +1,5 @@
-//! Warnings about AuthorizationPolicies. Of a Limit: what its users cannot do without, which is
-//! discovery and the reviews by which they ask about themselves; and what lets them out of it, which is
-//! to be somebody else.
+//! Warnings about AuthorizationPolicies. For a Limit: that it forbids what every user needs, which
+//! is discovery and self reviews, and that it allows impersonation, by which users can escape it.
 
 use super::super::report::Lint;
 use super::impersonation::impersonations;
@@ -19,7 +18,7 @@ pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
     for (index, rule) in policy.resource_rules.iter().enumerate() {
         let path = spec.field("resourceRules").index(index);
         names_on_create(rule, &path, lint);
-        // With these verbs `*` is asked about: all groups, or whichever node is one's own.
+        // With these verbs, checks have the name `*`: for all groups, or for the node of the user.
         if !rule.verbs.named().any(|verb| verb.starts_with(CONSTRAINED)) {
             literal_stars(&rule.names, &path.field("names"), lint);
         }
@@ -52,7 +51,8 @@ pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
     }
 }
 
-/// Only an object itself is made without a name: `pods/exec` is created for a pod that has one.
+/// Warns of names with `create`. Only objects themselves are created without a name; `pods/exec` is
+/// created for a pod with a name.
 fn names_on_create(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
     let creates = rule.verbs.includes("create");
     let is_object = |pattern: &ResourcePattern| !matches!(pattern, ResourcePattern::Subresource(..));
@@ -87,7 +87,7 @@ fn inner_stars(paths: &[PathPattern], path: &FieldPath, lint: &mut Lint<'_>) {
 }
 
 fn lists_of_all_namespaces(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
-    // One that excludes namespaces allows no request for all of them.
+    // A rule that excludes namespaces does not allow requests for all namespaces.
     let lists = rule.exclude_namespaces.is_empty()
         && rule.verbs.as_slice().iter().any(|verb| asks_for_collection(verb));
     let Some(index) = rule
@@ -111,7 +111,7 @@ fn lists_of_all_namespaces(rule: &ResourceRule, path: &FieldPath, lint: &mut Lin
     }
 }
 
-/// An author who writes `*` for a Deny rarely means to leave out what has no namespace.
+/// An author who writes `*` in a Deny rarely means to exclude cluster-scoped objects.
 fn every_namespace_but_none(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
     let all = NamespacePattern::Prefix(String::new());
     let every = rule.namespaces.iter().position(|namespace| *namespace == all);
@@ -122,7 +122,7 @@ fn every_namespace_but_none(rule: &ResourceRule, path: &FieldPath, lint: &mut Li
     }
 }
 
-/// Whether `resource` is one of those that Kubernetes itself keeps in namespaces, or may be any.
+/// Whether `resource` is a namespaced resource of Kubernetes, or a wildcard.
 fn has_namespaces(rule: &ResourceRule, resource: &ResourcePattern) -> bool {
     let built_in = |group: &str| {
         matches!(
@@ -251,9 +251,9 @@ fn allowed_impersonation(
     }
 }
 
-// Warnings about policies that have expired or have not begun.
+// Warnings about policies that have expired or are not valid yet.
 
-/// Warns where `validity` does not contain `now`; without a `now`, of nothing.
+/// Warns if `validity` does not contain `now`, unless `now` is `None`.
 pub(crate) fn lint_validity(validity: &Validity, now: Option<Time>, spec: &FieldPath, lint: &mut Lint<'_>) {
     let Some(now) = now else { return };
     if let Some(end) = validity.not_after.filter(|_| validity.has_ended(now)) {
@@ -265,7 +265,7 @@ pub(crate) fn lint_validity(validity: &Validity, now: Option<Time>, spec: &Field
     }
 }
 
-/// What kubectl and client libraries read before anything else, as `system:discovery` grants it.
+/// The paths that kubectl and client libraries read first, as in `system:discovery`.
 const DISCOVERY: [&str; 8] = [
     "/api",
     "/api/*",
@@ -277,17 +277,18 @@ const DISCOVERY: [&str; 8] = [
     "/version/",
 ];
 
-/// Verb, API group, resource and name of a request in no namespace.
+/// Verb, API group, resource and name of a request without a namespace.
 type Asked = (&'static str, &'static str, &'static str, &'static str);
 
-/// What `system:basic-user` grants to everybody: `kubectl auth can-i` and `kubectl auth whoami`.
+/// The self reviews that `system:basic-user` grants to everybody, for `kubectl auth can-i` and
+/// `kubectl auth whoami`.
 const SELF_REVIEWS: [Asked; 3] = [
     ("create", "authorization.k8s.io", "selfsubjectaccessreviews", ""),
     ("create", "authorization.k8s.io", "selfsubjectrulesreviews", ""),
     ("create", "authentication.k8s.io", "selfsubjectreviews", ""),
 ];
 
-/// By which any user may be impersonated.
+/// Checks that allow the impersonation of any user.
 const IMPERSONATION: [Asked; 2] = [
     ("impersonate", "", "users", "somebody"),
     (
@@ -298,7 +299,8 @@ const IMPERSONATION: [Asked; 2] = [
     ),
 ];
 
-/// Warns of a Limit that forbids too much, with the lines that let it be, and of one that can be left.
+/// Warns of a Limit that forbids too much, with the missing rules, and of one that users can
+/// escape.
 fn lint_limit(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
     let spec = FieldPath::root().field("spec");
     if policy.limits_requests(true) {
@@ -353,13 +355,13 @@ fn impersonation(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Lint
     }
 }
 
-/// Whether a path, or each that a pattern stands for, is within a rule.
+/// Whether a rule matches a path, or all paths of a pattern.
 fn holds_path(policy: &AuthorizationPolicy, pattern: &str) -> bool {
     let mut rules = policy.non_resource_rules.iter();
     rules.any(|rule| compare_path_rule(Effect::Limit, rule, pattern, "get").is_match())
 }
 
-/// The rule within which a request lies.
+/// The index of the first rule that matches a request.
 fn holding(policy: &AuthorizationPolicy, (verb, group, resource, name): Asked) -> Option<usize> {
     let request = ResourceAttributes {
         verb: verb.into(),

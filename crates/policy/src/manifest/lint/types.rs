@@ -21,7 +21,7 @@ use portcullis_cel::{
     copied_parts,
 };
 
-/// The most types that expressions are checked against, as upstream.
+/// The most types that expressions are checked against, as in Kubernetes.
 const MAX_TYPES: usize = 10;
 
 /// Checks the expressions of the policy in `lint.document`.
@@ -72,7 +72,7 @@ pub(crate) fn kinds(policy: &Applicability) -> Vec<GroupVersionKind<'static>> {
     found
 }
 
-/// As Kubernetes writes it: `apps/v1, Kind=Deployment`.
+/// The notation of Kubernetes: `apps/v1, Kind=Deployment`.
 fn written(of: &GroupVersionKind<'_>) -> String {
     let GroupVersionKind { group, version, kind } = of;
     match group.as_ref() {
@@ -81,7 +81,7 @@ fn written(of: &GroupVersionKind<'_>) -> String {
     }
 }
 
-/// One policy against one type.
+/// Checks one policy against one type.
 struct TypeCheck<'l, 'a> {
     kind: String,
     of: Type,
@@ -98,7 +98,7 @@ struct TypeCheck<'l, 'a> {
 impl TypeCheck<'_, '_> {
     fn spec(&mut self, spec: &Node) {
         let root = FieldPath::root().field("spec");
-        // Conditions cannot name variables.
+        // Match conditions cannot use variables.
         for (path, condition) in items(spec, &root, "matchConditions") {
             self.expression(condition, &path, "expression", ExpressionEnvironment::condition);
         }
@@ -107,7 +107,8 @@ impl TypeCheck<'_, '_> {
                 continue;
             };
             if let Err(error) = self.environment.add_variable(name, text, self.budget) {
-                // Upstream lets variables pass: lists of different types joined work all the same.
+                // Kubernetes does not check variables, because joining lists of different types
+                // works at run time.
                 if unknown_field(&error.message).is_some() {
                     self.warn(&path.field("expression"), &error);
                 }
@@ -193,11 +194,11 @@ pub(crate) fn items<'n>(spec: &'n Node, path: &FieldPath, field: &str) -> Vec<(F
     }
 }
 
-// Expressions that work here but not in an API server of version 1.37, which evaluates objects of built-in kinds
-// as Go structs (a fault, seen in 1.37.1): in a MutatingAdmissionPolicy with matchConditions, and for comparisons
-// also in a ValidatingAdmissionPolicy.
+// Expressions that work here but not in an API server of version 1.37, which evaluates objects of
+// built-in kinds as Go structs (a bug, observed in 1.37.1): in a MutatingAdmissionPolicy with
+// matchConditions, and for comparisons also in a ValidatingAdmissionPolicy.
 
-/// The version with the fault.
+/// The version with the bug.
 const FAULTY: Version = Version::new(37);
 
 /// Warns of expressions of the policy in `lint.document`, which are compiled for `version`.
@@ -239,7 +240,7 @@ pub(crate) fn lint_typed_parts(policy: &Applicability, version: Version, lint: &
     }
 }
 
-/// The expressions that the fault is about, each with its path.
+/// The expressions that the bug affects, with their paths.
 fn expressions(spec: &Node) -> Vec<(FieldPath, &str)> {
     let root = FieldPath::root().field("spec");
     let mut found = Vec::new();
@@ -256,7 +257,7 @@ fn expressions(spec: &Node) -> Vec<(FieldPath, &str)> {
     found
 }
 
-/// Whether it is a list, map or struct in an object of one of these types.
+/// Whether `part` is a list, map or struct in an object of one of these types.
 fn is_composite(types: &[Type], part: &ObjectPart) -> bool {
     let of = |of: &Type| part.iter().try_fold(of.clone(), |of, step| step_type(&of, step));
     let found = types.iter().filter_map(of);

@@ -11,11 +11,11 @@ use crate::authorization::{
 use crate::field::FieldPath;
 use crate::model::Validity;
 
-/// The most words of a role whose rules are compared with each other: each word with each.
+/// The most words of a role whose rules are compared with each other, at quadratic cost.
 const MAX_COMPARED_WORDS: usize = 5_000;
 
-/// Rules of a role that another of its rules covers. What aggregation gathers is not checked, and
-/// neither is a role that is too large to be written by hand.
+/// Warns of rules of a role that another of its rules covers. Aggregated roles, and roles that are
+/// too large to be written by hand, are not checked.
 pub(crate) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
     let words: usize = role.rules.iter().map(|rule| rule.words() + 1).sum();
     if role.aggregation.is_some() || words > MAX_COMPARED_WORDS {
@@ -24,7 +24,7 @@ pub(crate) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
     for (index, rule) in role.rules.iter().enumerate() {
         let others = role.rules.iter().enumerate();
         let wider = others.filter(|(other, _)| *other != index).find(|(other, wide)| {
-            // Of two that are equal, the second is pointless.
+            // Of two equal rules, the second is redundant.
             rbac_covers(wide, rule) && (*other < index || !rbac_covers(rule, wide))
         });
         if let Some((other, _)) = wider {
@@ -34,14 +34,15 @@ pub(crate) fn lint_role(role: &Role, lint: &mut Lint<'_>) {
     }
 }
 
-/// Policies that an enforced Deny, which always holds, leaves nothing to decide.
+/// The enforced, unconditional Denies, for finding policies that they make redundant.
 pub(crate) struct Denies<'p> {
     denies: Vec<(&'p AuthorizationPolicy, Option<&'p str>)>,
-    /// For each sort of words, which Denies have one: a policy is compared with few of many.
+    /// For each sort of words, the indices of the Denies that contain a word, so that a policy is
+    /// compared with few of many.
     by_word: [HashMap<String, Vec<usize>>; Words::ALL.len()],
 }
 
-/// The words of a policy by which a Deny that may cover it is found.
+/// A sort of words of a policy, by which Denies are indexed.
 #[derive(Clone, Copy)]
 enum Words {
     Subjects,
@@ -51,14 +52,14 @@ enum Words {
     Paths,
 }
 
-/// Up to this many Denies are compared without an index.
+/// Up to this number of Denies, a policy is compared with all of them.
 const MAX_UNINDEXED_DENIES: usize = 16;
 
-/// Stands for what is not limited.
+/// The word for everything.
 const ANY: &str = "*";
 
 impl<'p> Denies<'p> {
-    /// Of `policies`, each with the only cluster that it holds for.
+    /// Collects the Denies among `policies`, each with the only cluster that it applies to.
     pub(crate) fn new(policies: impl Iterator<Item = (&'p AuthorizationPolicy, Option<&'p str>)>) -> Self {
         let denies: Vec<_> = policies.filter(|(policy, _)| always_denies(policy)).collect();
         let mut by_word: [HashMap<String, Vec<usize>>; Words::ALL.len()] = Default::default();
@@ -73,7 +74,7 @@ impl<'p> Denies<'p> {
     }
 
     pub(crate) fn lint(&self, policy: &AuthorizationPolicy, cluster: Option<&str>, lint: &mut Lint<'_>) {
-        // A Limit refuses what it does not match.
+        // A Limit denies requests that it does not match.
         if policy.mode != Mode::Enforce || policy.effect == Effect::Limit {
             return;
         }
@@ -94,8 +95,8 @@ impl<'p> Denies<'p> {
         }
     }
 
-    /// The Denies that have, of one sort of words, one that covers the first of `policy`: of the
-    /// sort that leaves the fewest. In their order.
+    /// The Denies that may cover `policy`, in order: those with a word that covers the first word
+    /// of `policy`, for the sort of words with the fewest such Denies.
     fn candidates(&self, policy: &AuthorizationPolicy) -> Vec<(&'p AuthorizationPolicy, Option<&'p str>)> {
         if self.denies.len() <= MAX_UNINDEXED_DENIES {
             return self.denies.clone();
@@ -123,7 +124,7 @@ impl Words {
         Self::Paths,
     ];
 
-    /// Those of a Deny.
+    /// The words of a Deny.
     fn of(self, deny: &AuthorizationPolicy) -> BTreeSet<String> {
         let rules = deny.resource_rules.iter();
         let or_any = |words: Vec<String>| match words.is_empty() {
@@ -143,7 +144,7 @@ impl Words {
         }
     }
 
-    /// Each word that covers the first of `policy`; `None` where it has none of this sort.
+    /// The words that cover the first word of `policy`; `None` if it has none of this sort.
     fn wider_than_first(self, policy: &AuthorizationPolicy) -> Option<Vec<String>> {
         let rule = policy.resource_rules.first();
         let first = |word: Option<String>| word.unwrap_or_else(|| ANY.to_owned());
@@ -169,12 +170,11 @@ impl Words {
     }
 }
 
-/// Patterns as they are written.
 fn written(patterns: &[impl ToString]) -> Vec<String> {
     patterns.iter().map(ToString::to_string).collect()
 }
 
-/// A subject as one word; everybody is [`ANY`].
+/// A subject as one word; [`ANY`] for everybody.
 fn subject_word(subject: &Subject) -> String {
     if is_anybody(subject) {
         return ANY.to_owned();
@@ -182,7 +182,7 @@ fn subject_word(subject: &Subject) -> String {
     format!("{}/{}/{}", subject.kind.as_str(), subject.namespace, subject.name)
 }
 
-/// Whether it denies at any time, whomever its subjects are, whatever else a request says.
+/// Whether the policy denies at any time, without conditions or excluded subjects.
 fn always_denies(policy: &AuthorizationPolicy) -> bool {
     policy.effect == Effect::Deny
         && policy.mode == Mode::Enforce
@@ -215,7 +215,7 @@ fn is_anybody(subject: &Subject) -> bool {
     matches!(subject.kind, SubjectKind::User | SubjectKind::Group) && subject.name == "*"
 }
 
-/// Names in which a `*` at the end is a prefix.
+/// Whether `wide` covers `narrow`. A `*` at the end makes a name a prefix.
 fn name_covers(wide: &str, narrow: &str) -> bool {
     match wide.strip_suffix('*') {
         Some(prefix) => {
