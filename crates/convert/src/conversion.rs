@@ -1,4 +1,5 @@
-//! What a conversion results in: objects, or why a policy is not converted, and at which of its fields.
+//! The result of a conversion: objects, or the reasons why a policy is refused, with the fields
+//! concerned.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,31 +11,31 @@ use portcullis_policy::manifest::{Compilation, ObjectSet, Options, Source, Sourc
 use portcullis_policy::model::Deadline;
 use serde_json::{Value, json};
 
-/// The objects that a policy becomes, or why it becomes none.
+/// The objects that policies are converted to, and the reasons why others are refused.
 #[derive(Debug, Default)]
 pub struct Conversion {
-    /// The converted policies, in the order of what they come from.
+    /// The converted policies, in the order of their sources.
     pub objects: Vec<Value>,
-    /// Why it is not converted; with any of them there are no objects.
+    /// Why a policy is refused. A refused policy has no objects.
     pub refusals: Vec<Remark>,
-    /// What to know about the objects.
+    /// Notes on the objects.
     pub notes: Vec<Remark>,
-    /// How many policies were converted.
+    /// The number of converted policies.
     pub converted: usize,
-    /// Where the fields of the objects' `spec` come from; none: from `spec`.
+    /// The path of the fields from which the objects' `spec` is made; `None` for `spec`.
     pub(crate) base: Option<FieldPath>,
 }
 
-/// Something about a place of a file.
+/// A remark on a field of an object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remark {
     /// The object and its field.
     pub place: Place,
-    /// What is said of it.
+    /// The remark.
     pub text: String,
 }
 
-/// A policy of `kind` in `admissionregistration.k8s.io/v1`, and a binding of the same name.
+/// A policy of `kind` in `admissionregistration.k8s.io/v1`, and a binding with the same name.
 pub(crate) fn policy_and_binding(kind: &str, name: &str, spec: Value, mut binding: Value) -> [Value; 2] {
     let api_version = "admissionregistration.k8s.io/v1";
     if let Some(binding) = binding.as_object_mut() {
@@ -56,7 +57,7 @@ pub(crate) fn policy_and_binding(kind: &str, name: &str, spec: Value, mut bindin
     ]
 }
 
-/// A message of an admission policy, which has one line.
+/// Joins the lines of a message, because those of admission policies must be one line.
 pub(crate) fn on_one_line(text: &str) -> String {
     if text.trim() == text && !text.contains(['\n', '\r']) {
         return text.to_owned();
@@ -64,20 +65,20 @@ pub(crate) fn on_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A reason, and the path below what was read.
+/// The reason for a refusal, and the path of the field concerned, below the value that was read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Refusal {
-    /// From the inside to the outside.
+    /// The steps of the path, the last one first.
     steps: Vec<PathSegment>,
     pub(crate) reason: String,
 }
 
-/// A refusal of the field `name`.
+/// Refuses the field `name`.
 pub(crate) fn of<T>(name: &str, reason: impl Into<String>) -> Result<T, Refusal> {
     Err(Refusal::new(name, reason))
 }
 
-/// Refuses the first field that is none of the `known` ones.
+/// Refuses the first field that is not one of `known`.
 pub(crate) fn unknown(object: &Value, known: &[&str]) -> Result<(), Refusal> {
     let fields = object.as_object().into_iter().flatten();
     match fields
@@ -92,7 +93,7 @@ pub(crate) fn unknown(object: &Value, known: &[&str]) -> Result<(), Refusal> {
 // === impl Conversion ===
 
 impl Conversion {
-    /// Says why the policy of `document` is not converted.
+    /// Adds a reason why the policy of `document` is refused.
     pub(crate) fn refuse(&mut self, document: &Document, path: &FieldPath, text: impl Into<String>) {
         let remark = Remark::new(document, path, text);
         if !self.refusals.contains(&remark) {
@@ -100,7 +101,7 @@ impl Conversion {
         }
     }
 
-    /// Says what to know about the policy of `document`.
+    /// Adds a note on the converted policy of `document`.
     pub(crate) fn note(&mut self, document: &Document, path: &FieldPath, text: impl Into<String>) {
         let remark = Remark::new(document, path, text);
         if !self.notes.contains(&remark) {
@@ -108,7 +109,8 @@ impl Conversion {
         }
     }
 
-    /// Without objects and notes, if anything was refused: nothing is half converted.
+    /// Drops objects and notes if anything was refused: a policy is converted completely or not at
+    /// all.
     pub(crate) fn whole(mut self) -> Self {
         if !self.refusals.is_empty() {
             self.objects.clear();
@@ -124,7 +126,7 @@ impl Conversion {
         self.converted += other.converted;
     }
 
-    /// How many policies were converted and refused, and for which reasons.
+    /// Counts converted and refused policies, and the reasons.
     pub fn summary(&self) -> Summary {
         let mut refused = BTreeSet::new();
         let mut reasons: BTreeMap<String, BTreeSet<_>> = BTreeMap::new();
@@ -153,18 +155,18 @@ impl Conversion {
     }
 }
 
-/// How many policies were converted, and why the others were not.
+/// The numbers of converted and refused policies, with the reasons.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// How many policies became objects.
+    /// The number of converted policies.
     pub converted: usize,
-    /// How many did not.
+    /// The number of refused policies.
     pub refused: usize,
-    /// For how many of these each reason was given, the most frequent one first.
+    /// For each reason, the number of policies refused for it; the most frequent one first.
     pub reasons: Vec<(String, usize)>,
 }
 
-/// A reason with `…` in place of what it quotes, so that those of one kind are the same.
+/// Replaces what a reason quotes by `…`, so that reasons of the same kind are equal.
 fn kind_of_reason(text: &str) -> String {
     let parts = text.split('`').enumerate();
     let parts: Vec<&str> = parts
@@ -183,7 +185,7 @@ impl Remark {
         }
     }
 
-    /// The same as JSON.
+    /// The remark as JSON.
     pub fn for_programs(&self) -> Value {
         let Place {
             file,
@@ -196,11 +198,11 @@ impl Remark {
     }
 }
 
-// Whether what was made loads: an API server would refuse what does not.
+// Checks that converted objects load. An API server would reject those that do not.
 
-/// The same, refused where the objects have a fault. `document` is what they come from, whose
-/// fields have the same paths, or else the fault is reported for the object as a whole. After the deadline
-/// nothing is compiled, and everything that has expressions is refused.
+/// Refuses the conversion if its objects have errors. An error is reported at the same path in
+/// `document`, the source of the objects, or for the object as a whole. After the deadline nothing
+/// is compiled, and every object with expressions is refused.
 pub(crate) fn checked(document: &Document, mut made: Conversion, deadline: Deadline<'_>) -> Conversion {
     if made.objects.is_empty() {
         return made.whole();
@@ -227,7 +229,7 @@ pub(crate) fn checked(document: &Document, mut made: Conversion, deadline: Deadl
     made.whole()
 }
 
-/// What an API server would say, in fewer words where a name is missing.
+/// The message of an API server, shortened if a name is undeclared.
 fn reason(message: &str) -> String {
     let undeclared = message
         .split_once("undeclared reference to '")
@@ -238,7 +240,7 @@ fn reason(message: &str) -> String {
     }
 }
 
-/// `spec.a` as `base.a`.
+/// Replaces `spec` at the start of a path by `base`.
 fn rebased(path: &FieldPath, base: Option<&FieldPath>) -> FieldPath {
     let Some(base) = base else {
         return path.clone();
@@ -261,7 +263,7 @@ impl Refusal {
         }
     }
 
-    /// A refusal of the whole.
+    /// A refusal of the whole value.
     pub(crate) fn here(reason: impl Into<String>) -> Self {
         Self {
             steps: Vec::new(),
@@ -269,19 +271,19 @@ impl Refusal {
         }
     }
 
-    /// The same, seen from what has it in the field `name`.
+    /// The same refusal, seen from the object that has the value in the field `name`.
     pub(crate) fn within(mut self, name: &str) -> Self {
         self.steps.push(PathSegment::Field(name.into()));
         self
     }
 
-    /// The same, seen from the list that has it.
+    /// The same refusal, seen from the list that has the value at `index`.
     pub(crate) fn within_index(mut self, index: usize) -> Self {
         self.steps.push(PathSegment::Index(index));
         self
     }
 
-    /// Where it is below `base`.
+    /// The full path, if the value that was read is at `base`.
     pub(crate) fn path(&self, base: &FieldPath) -> FieldPath {
         self.steps
             .iter()

@@ -1,8 +1,8 @@
-//! An AuthorizationPolicy that denies writes and connects, as ValidatingAdmissionPolicies.
+//! Converts AuthorizationPolicies that deny writes and connects to ValidatingAdmissionPolicies.
 //!
-//! Admission comes after authorization, sees no reads, and sees less of a request: not whether a
-//! write was an update or a patch, nor by which method a user connected. What a Deny says of these
-//! cannot be kept, so that policy is refused. One ValidatingAdmissionPolicy is made for each rule.
+//! Admission comes after authorization, does not see reads, and knows less about a request: neither
+//! whether a write is an update or a patch, nor the HTTP method of a connect. A Deny that depends
+//! on these cannot be converted and is refused. Each rule becomes one ValidatingAdmissionPolicy.
 //!
 //! | authorization | admission |
 //! |---|---|
@@ -26,10 +26,10 @@ use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 use portcullis_policy::manifest::ValidatedObject;
 
-/// The most matchConditions that a ValidatingAdmissionPolicy may have.
+/// The most matchConditions of a ValidatingAdmissionPolicy.
 const MAX_MATCH_CONDITIONS: usize = 64;
 
-/// Converts the policy that `document` is.
+/// Converts the policy in `document`.
 pub(crate) fn convert(document: &Document, never_deny: &NeverDeny) -> Conversion {
     let mut made = Conversion::default();
     let object = match ValidatedObject::read(document.clone(), "default".into(), Version::NEWEST) {
@@ -67,7 +67,7 @@ pub(crate) fn convert(document: &Document, never_deny: &NeverDeny) -> Conversion
     made.whole()
 }
 
-/// Effect, times and paths.
+/// Refuses an effect, times and paths that admission does not support.
 fn refuse_what_admission_has_not(document: &Document, policy: &AuthorizationPolicy, made: &mut Conversion) {
     let spec = FieldPath::root().field("spec");
     if policy.effect == Effect::Allow && !policy.object_conditions.is_empty() {
@@ -111,7 +111,7 @@ fn refuse_what_admission_has_not(document: &Document, policy: &AuthorizationPoli
     }
 }
 
-/// An AccessRequest, which is never converted.
+/// Refuses an AccessRequest, which is never converted.
 pub(crate) fn refused_access_request(document: &Document) -> Conversion {
     let mut made = Conversion::default();
     let reason = "admission never grants, and bindings of RBAC have no end: an AccessRequest stays one";
@@ -121,7 +121,7 @@ pub(crate) fn refused_access_request(document: &Document) -> Conversion {
 
 fn policy_and_binding(name: &str, policy: &AuthorizationPolicy, parts: &RuleParts) -> [Value; 2] {
     let failure_policy = match (policy.mode, policy.failure_policy) {
-        // What Shadow finds must never refuse, and neither must its errors.
+        // Neither a match nor an error of a policy in Shadow mode may deny a request.
         (Mode::Shadow, _) | (Mode::Enforce, FailurePolicy::NoOpinion) => "Ignore",
         (Mode::Enforce, FailurePolicy::Deny) => "Fail",
     };
@@ -150,7 +150,7 @@ fn policy_and_binding(name: &str, policy: &AuthorizationPolicy, parts: &RulePart
     )
 }
 
-/// The message for the user who is denied; a message has one line.
+/// The message for the denied user, in one line.
 fn message(policy: &AuthorizationPolicy) -> String {
     let reason = policy.reason.split_whitespace().collect::<Vec<_>>().join(" ");
     let denied = match policy.effect {
@@ -166,17 +166,17 @@ fn message(policy: &AuthorizationPolicy) -> String {
     }
 }
 
-// Conditions on a SubjectAccessReview as conditions on the request that admission sees.
+// Converts conditions on a SubjectAccessReview to conditions on an admission request.
 
-/// What stands for some fields of a review.
+/// What replaces the use of a field of a SubjectAccessReview.
 enum Replacement {
-    /// This expression, for so many fields.
+    /// An expression, and the number of fields in the path that it replaces.
     Value(String, usize),
-    /// Nothing does.
+    /// Nothing, for this reason.
     None(String),
 }
 
-/// Adds the conditions of `policy`, to hold for the requests of one rule.
+/// Adds the conditions of `policy` to the parts of one rule.
 pub(crate) fn add(
     document: &Document,
     policy: &AuthorizationPolicy,
@@ -192,7 +192,7 @@ pub(crate) fn add(
     }
 }
 
-/// The expression with what admission calls the same things.
+/// The expression with the counterparts in an admission request.
 fn rewritten(expression: &str, parts: &RuleParts) -> Result<String, String> {
     let uses = variable_uses(expression, "request").map_err(|error| error.to_string())?;
     let mut text = String::with_capacity(expression.len() * 2);
@@ -229,7 +229,8 @@ fn replaced(found: &VariableUse, parts: &RuleParts) -> Result<String, String> {
     }
 }
 
-/// Whether a field is there in every review about such a request; none where that depends.
+/// Whether the field is present in every SubjectAccessReview for such a request; `None` if that
+/// varies.
 fn is_present(fields: &[&str], parts: &RuleParts) -> Option<bool> {
     match fields {
         ["user" | "uid" | "groups" | "extra" | "resourceAttributes"]
@@ -269,7 +270,7 @@ fn attribute(field: &str, parts: &RuleParts) -> Replacement {
         "version" => "request.resource.version".to_owned(),
         "resource" => "request.resource.resource".to_owned(),
         "subresource" => "(has(request.subResource) ? request.subResource : '')".to_owned(),
-        // Authorization knows no name of what is to be made.
+        // Authorization does not know the name of an object that is created.
         "name" => "(has(request.name) && (request.operation != 'CREATE' || has(request.subResource)) ? \
                    request.name : '')"
             .to_owned(),

@@ -1,8 +1,8 @@
-//! Gatekeeper's ConstraintTemplates with CEL, and their constraints.
+//! Converts Gatekeeper's ConstraintTemplates with CEL, and their constraints.
 //!
-//! What is made is what Gatekeeper itself makes of them (`pkg/drivers/k8scel/transform` of
-//! Gatekeeper): the template becomes a policy whose parameters are constraints, each constraint a
-//! binding; the constraint stays, as the parameter.
+//! The result is what Gatekeeper itself generates (`pkg/drivers/k8scel/transform` of Gatekeeper): a
+//! template becomes a policy whose parameters are the constraints, and each constraint becomes a
+//! binding. The constraint itself remains as the parameter.
 
 #![expect(
     clippy::indexing_slicing,
@@ -17,20 +17,20 @@ use crate::conversion::Conversion;
 use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 
-/// The group of constraints.
+/// The API group of constraints.
 pub(crate) const CONSTRAINTS: &str = "constraints.gatekeeper.sh";
 
 /// The templates of all files, by the kind of their constraints.
 #[derive(Debug, Default)]
 pub(crate) struct Templates {
-    /// Whether each is converted.
+    /// Whether each template is converted.
     converted: BTreeMap<String, bool>,
 }
 
 // === impl Templates ===
 
 impl Templates {
-    /// Converts a template, and keeps in mind whether that was done.
+    /// Converts a template, and records whether it succeeded.
     pub(crate) fn convert(&mut self, document: &Document) -> Conversion {
         let made = convert_template(document);
         if let Some(kind) = kind(document) {
@@ -39,14 +39,14 @@ impl Templates {
         made
     }
 
-    /// Says that the template of `document` is not converted after all.
+    /// Records that the template of `document` is not converted after all.
     pub(crate) fn refused(&mut self, document: &Document) {
         if let Some(kind) = kind(document) {
             self.converted.insert(kind, false);
         }
     }
 
-    /// Converts a constraint, if its template is.
+    /// Converts a constraint if its template is converted.
     pub(crate) fn constraint(&self, document: &Document, kind: &str) -> Conversion {
         let reason = match self.converted.get(kind) {
             Some(true) => return convert_constraint(document, kind),
@@ -59,14 +59,15 @@ impl Templates {
     }
 }
 
-/// As Gatekeeper names it.
+/// The name of the policy, as in Gatekeeper.
 fn policy_name(kind: &str) -> String {
     format!("gatekeeper-{}", kind.to_lowercase())
 }
 
-// A constraint as a ValidatingAdmissionPolicyBinding, whose parameter it is.
+// Converts a constraint to a ValidatingAdmissionPolicyBinding, with the constraint as its
+// parameter.
 
-/// The fields of a constraint's `spec`, and what becomes of each.
+/// The fields of a constraint's `spec`, and how each is converted.
 const SPEC: [(&str, &str); 4] = [
     ("match", "see `spec.match`"),
     (
@@ -83,7 +84,7 @@ const SPEC: [(&str, &str); 4] = [
     ),
 ];
 
-/// The fields of `match`, and what becomes of each. Others are refused.
+/// The fields of `match`, and how each is converted. Others are refused.
 const MATCH: [(&str, &str); 8] = [
     ("kinds", "a match condition"),
     ("namespaces", "a match condition"),
@@ -101,7 +102,7 @@ const MATCH: [(&str, &str); 8] = [
     ),
 ];
 
-/// The fields of a template's code, and what becomes of each. Others are refused.
+/// The fields of a template's code, and how each is converted. Others are refused.
 const SOURCE: [(&str, &str); 6] = [
     ("validations", "`validations`"),
     ("variables", "`variables`, after `anyObject` and `params`"),
@@ -111,7 +112,7 @@ const SOURCE: [(&str, &str); 6] = [
     ("generateVAP", "nothing: a policy is always made"),
 ];
 
-/// The other fields of a template, and what becomes of each.
+/// The other fields of a template, and how each is converted.
 const TEMPLATE: [(&str, &str); 4] = [
     (
         "spec.crd.spec.names.kind",
@@ -131,7 +132,7 @@ const TEMPLATE: [(&str, &str); 4] = [
     ),
 ];
 
-/// Each field with its place, and what becomes of it, as Markdown.
+/// Each field with its path, and how it is converted, in Markdown.
 pub(crate) fn reference() -> impl Iterator<Item = (String, String)> {
     let parts: [(&str, &[(&str, &str)]); 4] = [
         ("ConstraintTemplate: ", &TEMPLATE),
@@ -145,7 +146,7 @@ pub(crate) fn reference() -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Whether the field is one of these.
+/// Whether `name` is one of these fields.
 fn is_one_of(fields: &[(&str, &str)], name: &str) -> bool {
     fields.iter().any(|(own, _)| *own == name)
 }
@@ -163,7 +164,8 @@ pub(crate) fn convert_constraint(document: &Document, kind: &str) -> Conversion 
     for (field, value) in spec["match"].as_object().into_iter().flatten() {
         let is_known = match field.as_str() {
             "scope" => scope(value).is_some(),
-            // What Gatekeeper makes of a template of Pods is asked for by no request.
+            // With `Generated`, the constraint applies only to objects that Gatekeeper expands from
+            // templates, which are in no request.
             "source" => value == "All" || value == "Original",
             field => is_one_of(&MATCH, field),
         };
@@ -215,7 +217,7 @@ pub(crate) fn convert_constraint(document: &Document, kind: &str) -> Conversion 
     made
 }
 
-/// The scope of resource rules; none: there is no such scope.
+/// The scope of resource rules; `None` if it is invalid.
 fn scope(written: &Value) -> Option<&str> {
     match written.as_str() {
         None => Some("*"),
@@ -223,10 +225,10 @@ fn scope(written: &Value) -> Option<&str> {
     }
 }
 
-/// The parts of Gatekeeper that decide at admission.
+/// The enforcement points at admission.
 const ADMISSION: [&str; 3] = ["*", "vap.k8s.io", "validation.gatekeeper.sh"];
 
-/// `validationActions`, or the field that has none and why.
+/// Returns `validationActions`, or the field that cannot be converted and the reason.
 fn actions(spec: &Value) -> Result<Vec<&'static str>, (&'static str, &'static str)> {
     let of = |action: &str| match action {
         "deny" => Some("Deny"),
@@ -252,7 +254,7 @@ fn actions(spec: &Value) -> Result<Vec<&'static str>, (&'static str, &'static st
     }
     actions.sort_unstable();
     actions.dedup();
-    // Kubernetes takes no warning of what is refused.
+    // Kubernetes does not allow `Warn` together with `Deny`.
     if actions.contains(&"Deny") {
         actions.retain(|action| *action != "Warn");
     }
@@ -262,9 +264,10 @@ fn actions(spec: &Value) -> Result<Vec<&'static str>, (&'static str, &'static st
     }
 }
 
-// A ConstraintTemplate as a ValidatingAdmissionPolicy.
+// Converts a ConstraintTemplate to a ValidatingAdmissionPolicy.
 
-/// Templates of Gatekeeper's public library: whether it has CEL, and our policy that does the same.
+/// Templates of Gatekeeper's library: whether they have CEL, and the shipped policy that does the
+/// same.
 const LIBRARY: [(&str, bool, Option<&str>); 20] = [
     ("K8sRequiredLabels", true, None),
     (
@@ -296,7 +299,7 @@ const LIBRARY: [(&str, bool, Option<&str>); 20] = [
     ("K8sAllowedRepos", false, None),
 ];
 
-/// What to use in place of a template in Rego.
+/// Why a template in Rego is refused, and what to use instead.
 fn without_rego(kind: Option<&str>) -> String {
     let mut reason = "its code is Rego, and admission policies know CEL alone".to_owned();
     let Some((kind, has_cel, ours)) = LIBRARY.iter().find(|(own, ..)| Some(*own) == kind) else {
@@ -320,10 +323,10 @@ fn without_rego(kind: Option<&str>) -> String {
     reason
 }
 
-/// The engine of templates with CEL.
+/// The name of the engine for CEL.
 const ENGINE: &str = "K8sNativeValidation";
 
-/// The names that Gatekeeper gives to variables of its own.
+/// The variables that Gatekeeper adds.
 const VARIABLES: [(&str, &str); 2] = [
     (
         "anyObject",
@@ -335,7 +338,8 @@ const VARIABLES: [(&str, &str); 2] = [
     ),
 ];
 
-/// That the constraint's `match` is about the request, one field each: no such field is every request.
+/// Conditions that the constraint's `match` applies to the request, one for each field. An absent
+/// field matches every request.
 const MATCHES: [(&str, &str); 4] = [
     (
         "gatekeeper-excluded-namespaces",
@@ -408,7 +412,7 @@ pub(crate) fn convert_template(document: &Document) -> Conversion {
 fn policy(kind: &str, target: &Value, source: &Value) -> Value {
     let named = |(name, expression): &(&str, &str)| json!({"name": name, "expression": expression});
     let own = |field: &str| source[field].as_array().cloned().unwrap_or_default();
-    // First those of the template, so that a fault of one has its index.
+    // The conditions of the template come first, so that faults in them have the right index.
     let mut conditions = own("matchCondition");
     conditions.extend(own("matchConditions"));
     conditions.extend(MATCHES.iter().map(named));

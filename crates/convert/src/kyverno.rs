@@ -1,8 +1,9 @@
-//! Kyverno's policies: those in CEL (`policies.kyverno.io`), and ClusterPolicies (`kyverno.io`).
+//! Converts Kyverno's policies: those in CEL (`policies.kyverno.io`), and ClusterPolicies
+//! (`kyverno.io`).
 //!
-//! A ValidatingPolicy is a ValidatingAdmissionPolicy with its binding in one object; what Kyverno
-//! adds to Kubernetes' CEL and to admission is refused. For policies on Pods Kyverno also makes
-//! policies on what makes Pods, and so does the conversion (`autogen`).
+//! A ValidatingPolicy is a ValidatingAdmissionPolicy with its binding in one object. What Kyverno
+//! adds to Kubernetes' CEL and to admission is refused. For policies on Pods, Kyverno also
+//! generates policies on the kinds that create Pods, and so does the conversion (`autogen`).
 
 #![expect(
     clippy::indexing_slicing,
@@ -30,7 +31,7 @@ pub(crate) use cluster_policy::{Exceptions, convert as convert_cluster_policy, r
 pub(crate) use suites::suites;
 pub use suites::{TestSuite, TestSuites};
 
-/// Converts the object that `document` is, of the kind `kind` of `policies.kyverno.io`.
+/// Converts the object in `document`, of the kind `kind` in `policies.kyverno.io`.
 pub(crate) fn convert(document: &Document, kind: &str) -> Conversion {
     match kind {
         "ValidatingPolicy" => convert_validating(document),
@@ -39,7 +40,7 @@ pub(crate) fn convert(document: &Document, kind: &str) -> Conversion {
     }
 }
 
-/// Refuses an object of a kind that has no counterpart.
+/// Refuses an object of a kind that is not converted.
 pub(crate) fn refused(document: &Document, kind: &str) -> Conversion {
     let mut made = Conversion::default();
     let reason = match kind {
@@ -58,9 +59,10 @@ pub(crate) fn refused(document: &Document, kind: &str) -> Conversion {
     made
 }
 
-// ValidatingPolicy to ValidatingAdmissionPolicy.
+// Converts a ValidatingPolicy to a ValidatingAdmissionPolicy.
 
-/// The fields of its spec that are read, or have no effect at admission.
+/// The supported fields of the spec: those that are converted, and those without effect at
+/// admission.
 const VALIDATING_FIELDS: [&str; 10] = [
     "matchConstraints",
     "matchConditions",
@@ -74,7 +76,7 @@ const VALIDATING_FIELDS: [&str; 10] = [
     "webhookConfiguration",
 ];
 
-/// The fields that a ValidatingAdmissionPolicy has too.
+/// The fields that a ValidatingAdmissionPolicy also has.
 const SHARED_BY_VALIDATING: [&str; 5] = [
     "matchConstraints",
     "matchConditions",
@@ -96,7 +98,7 @@ pub(crate) fn convert_validating(document: &Document) -> Conversion {
     policy.made
 }
 
-/// Copies those of `fields` that are written.
+/// Copies those of `fields` that are present.
 fn copy_fields(written: &Value, fields: &[&str], spec: &mut Value) {
     for field in fields {
         if !written[field].is_null() {
@@ -109,7 +111,7 @@ fn validating_objects(name: &str, written: &Value) -> [Value; 2] {
     let mut spec = json!({"failurePolicy": written["failurePolicy"].as_str().unwrap_or("Fail")});
     copy_fields(written, &SHARED_BY_VALIDATING, &mut spec);
     for validation in spec["validations"].as_array_mut().into_iter().flatten() {
-        // A message has one line.
+        // The message must be one line.
         let message = validation["message"].as_str().map(on_one_line);
         if let (Some(message), Some(validation)) = (message, validation.as_object_mut()) {
             match message.is_empty() {
@@ -130,9 +132,10 @@ fn validating_objects(name: &str, written: &Value) -> [Value; 2] {
     )
 }
 
-// MutatingPolicy to MutatingAdmissionPolicy.
+// Converts a MutatingPolicy to a MutatingAdmissionPolicy.
 
-/// The fields of its spec that are read, or have no effect at admission.
+/// The supported fields of the spec: those that are converted, and those without effect at
+/// admission.
 const MUTATING_FIELDS: [&str; 9] = [
     "matchConstraints",
     "matchConditions",
@@ -145,7 +148,7 @@ const MUTATING_FIELDS: [&str; 9] = [
     "webhookConfiguration",
 ];
 
-/// The fields that a MutatingAdmissionPolicy has too.
+/// The fields that a MutatingAdmissionPolicy also has.
 const SHARED_BY_MUTATING: [&str; 4] = ["matchConstraints", "matchConditions", "variables", "mutations"];
 
 fn convert_mutating(document: &Document) -> Conversion {
@@ -180,7 +183,8 @@ fn convert_mutating(document: &Document) -> Conversion {
     policy.made
 }
 
-/// Kyverno evaluates a variable once for all mutations, Kubernetes once for each.
+/// Refuses variables that read the object if there are several mutations: Kyverno evaluates a
+/// variable once, Kubernetes for each mutation.
 fn refuse_shared_variables(policy: &mut KyvernoPolicy<'_>) {
     if policy.spec["mutations"].as_array().map_or(0, Vec::len) < 2 {
         return;
@@ -198,7 +202,8 @@ fn refuse_shared_variables(policy: &mut KyvernoPolicy<'_>) {
     }
 }
 
-/// Kyverno replaces an atomic field that a configuration names; Kubernetes refuses the configuration.
+/// Refuses apply configurations with atomic fields: Kyverno replaces such a field, Kubernetes
+/// rejects the configuration.
 fn refuse_atomics(policy: &mut KyvernoPolicy<'_>, spec: &Value) {
     let kinds = kinds(spec);
     for (index, mutation) in spec["mutations"].as_array().into_iter().flatten().enumerate() {
@@ -217,7 +222,8 @@ fn refuse_atomics(policy: &mut KyvernoPolicy<'_>, spec: &Value) {
     }
 }
 
-/// Whether Kubernetes applies the configuration to objects of `kind`; none: one that is not known.
+/// Checks that Kubernetes can apply the configuration to objects of `kind`, which is `None` if the
+/// kind is unknown.
 fn fits(text: &str, kind: &Option<GroupVersionKind<'static>>) -> Result<(), String> {
     let Some(kind) = kind else {
         return Err(
@@ -244,8 +250,9 @@ fn fits(text: &str, kind: &Option<GroupVersionKind<'static>>) -> Result<(), Stri
     Ok(())
 }
 
-/// What Kyverno's patch of an object adds that its type does not have, the API server drops; of an
-/// admission policy's own patch it ends the request. What is to be done is the `remedy`.
+/// Refuses patches that add fields which the type of the object lacks. The API server drops such
+/// fields of a patch from Kyverno, but with an admission policy's own patch the request fails.
+/// `remedy` tells what to do.
 fn refuse_patches(policy: &mut KyvernoPolicy<'_>, spec: &Value, remedy: &str) {
     let mut kinds: Vec<_> = kinds(spec).into_iter().flatten().collect();
     kinds.dedup();
@@ -284,7 +291,7 @@ fn has_wildcard(spec: &Value) -> bool {
     words.any(|word| word.split('/').any(|part| part == "*"))
 }
 
-/// The kinds that the rules match; none among them where there are some that are not built in.
+/// The kinds that the rules match; `None` for each that is not built in.
 fn kinds(spec: &Value) -> Vec<Option<GroupVersionKind<'static>>> {
     let rules = spec["matchConstraints"]["resourceRules"].as_array();
     let texts = |rule: &Value, field: &str| -> Vec<String> {
@@ -321,13 +328,13 @@ fn mutating_objects(name: &str, written: &Value) -> [Value; 2] {
     conversion::policy_and_binding("MutatingAdmissionPolicy", name, spec, json!({}))
 }
 
-// What JSON patches put where.
+// Checks the paths of JSON patches.
 
-/// A key that no struct has.
+/// A key that is not the field of any struct.
 const ANY_KEY: &str = "*";
 
-/// Whether objects of a built-in `kind` have what `path` names; what is not known of it may be any
-/// key.
+/// Whether objects of a built-in `kind` may have the field at `path`. The unknown part of the path
+/// may be any key.
 fn may_have(kind: &GroupVersionKind<'_>, path: &PatchPath) -> bool {
     let mut steps = steps(path);
     if !path.is_whole {
@@ -338,7 +345,7 @@ fn may_have(kind: &GroupVersionKind<'_>, path: &PatchPath) -> bool {
     matches!(Schemas::builtin().is_atomic(kind, &steps), Ok(Some(_)))
 }
 
-/// Whether objects of every kind do: what is in their metadata.
+/// Whether objects of every kind may have the field, because it is in their metadata.
 fn may_all_have(path: &PatchPath) -> bool {
     let kind = GroupVersionKind {
         group: "".into(),
@@ -348,7 +355,7 @@ fn may_all_have(path: &PatchPath) -> bool {
     path.text.starts_with("/metadata/") && may_have(&kind, path)
 }
 
-/// The names of fields and keys; places in lists are left out.
+/// The names of fields and keys, without list indexes.
 fn steps(path: &PatchPath) -> Vec<String> {
     let is_place =
         |step: &&str| *step == "-" || !step.is_empty() && step.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,5 +1,5 @@
-//! Policies of other kinds as ValidatingAdmissionPolicies and MutatingAdmissionPolicies, with
-//! their meaning, or not at all.
+//! Converts policies of other kinds to ValidatingAdmissionPolicies and MutatingAdmissionPolicies
+//! with the same meaning, or refuses them.
 //!
 //! ```text
 //! document ─▶ deny      AuthorizationPolicy  ─┐
@@ -26,14 +26,14 @@ use portcullis_policy::authorization::NeverDeny;
 use portcullis_policy::document::Document;
 use portcullis_policy::model::Deadline;
 
-/// What becomes of all objects, in their order: of an object either policies that an API server
-/// accepts, or the reasons why there are none. Objects of other kinds are left alone.
+/// Converts all objects in order. The result for each is either policies that an API server
+/// accepts, or the reasons why there are none. Objects of other kinds are ignored.
 ///
-/// `never_deny` is whom a converted AuthorizationPolicy excludes. `None` where the deadline passed before
-/// everything was converted.
+/// Converted AuthorizationPolicies exempt the subjects of `never_deny`. Returns `None` if the
+/// deadline passed before everything was converted.
 pub fn convert(documents: &[Document], never_deny: &NeverDeny, deadline: Deadline<'_>) -> Option<Conversion> {
     let in_time = || (!(deadline.expired)()).then_some(());
-    // Constraints need to know of their templates.
+    // Templates come first, because constraints depend on whether their template is converted.
     let mut templates = Templates::default();
     let mut made: Vec<Conversion> = Vec::new();
     for document in documents {
@@ -58,13 +58,14 @@ pub fn convert(documents: &[Document], never_deny: &NeverDeny, deadline: Deadlin
             all.append(made);
         }
     }
-    // What was made after that is not whole.
+    // If the deadline has passed by now, the last conversion may be incomplete.
     in_time()?;
     Some(all)
 }
 
-/// What Kyverno's tests (`kyverno test`) among the documents become: PolicyTests of what their policies, which are
-/// among the documents, too, are converted to. `None` where the deadline passed.
+/// Converts Kyverno's tests (`kyverno test`) among the documents to PolicyTests of the converted
+/// policies. The documents also have to contain the policies. Returns `None` if the deadline
+/// passed.
 pub fn kyverno_suites(
     documents: &[Document],
     never_deny: &NeverDeny,
@@ -75,12 +76,13 @@ pub fn kyverno_suites(
     })
 }
 
-/// Each field of Kyverno's ClusterPolicies and PolicyExceptions, and what becomes of it, as Markdown.
+/// The fields of Kyverno's ClusterPolicies and PolicyExceptions, and how each is converted, in
+/// Markdown.
 pub fn kyverno_fields() -> impl Iterator<Item = (String, String)> {
     kyverno::reference()
 }
 
-/// Each field of Gatekeeper's templates and constraints, and what becomes of it, as Markdown.
+/// The fields of Gatekeeper's templates and constraints, and how each is converted, in Markdown.
 pub fn gatekeeper_fields() -> impl Iterator<Item = (String, String)> {
     gatekeeper::reference()
 }
@@ -94,7 +96,7 @@ fn group(document: &Document) -> Option<&str> {
     Some(group)
 }
 
-/// What becomes of one object but a template; nothing of one that is of no kind to convert.
+/// Converts one object that is not a template. The result is empty if its kind is not converted.
 fn of_one(
     document: &Document,
     templates: &Templates,

@@ -1,5 +1,5 @@
-//! One rule of a Deny: what a ValidatingAdmissionPolicy matches by, with verbs as operations of
-//! admission; and its conditions.
+//! Converts one rule of a Deny: verbs to the operations of a ValidatingAdmissionPolicy, the rest to
+//! its conditions.
 
 use std::collections::BTreeSet;
 
@@ -17,34 +17,34 @@ use serde_json::{Value, json};
 use super::subjects::{among, any, bracketed, exempt, is_one_of, outside, text, texts};
 use crate::conversion::Conversion;
 
-/// That the request is for a Namespace that is to be made: authorization knows no namespace then.
+/// The condition that the request creates a Namespace: for authorization, it has no namespace then.
 pub(crate) const NEW_NAMESPACE: &str = "(request.operation == 'CREATE' && request.resource.group == '' && \
                              request.resource.resource == 'namespaces')";
 
-/// That the request is for a Namespace.
+/// The condition that the request is for a Namespace.
 const A_NAMESPACE: &str = "(request.resource.group == '' && request.resource.resource == 'namespaces')";
 
-/// Of an object that is deleted among others.
+/// The condition that the request is part of a deletecollection.
 const COLLECTION: &str = "request.operation == 'DELETE' && !has(request.name)";
 
-/// What a ValidatingAdmissionPolicy is made of.
+/// The parts of a ValidatingAdmissionPolicy.
 #[derive(Debug, Default)]
 pub(crate) struct RuleParts {
     pub(crate) rules: Vec<Value>,
     pub(crate) conditions: Vec<Value>,
     pub(crate) variables: Vec<Value>,
-    /// What a request must fulfil besides the matchConditions, where only a validation can ask.
+    /// A further condition on the requests that are denied, which only a validation can evaluate.
     touched: Option<String>,
     pub(crate) operations: BTreeSet<ConvertedOperation>,
     names: BTreeSet<String>,
-    /// Whether the requests for which it is made may delete collections.
+    /// Whether the matched requests may be part of a deletecollection.
     pub(crate) deletes_collections: bool,
-    /// Whether they may create Namespaces.
+    /// Whether the matched requests may create Namespaces.
     pub(crate) makes_namespaces: bool,
 }
 
 impl RuleParts {
-    /// Of the rule `index` of `policy`, which stands at `path`.
+    /// The parts for the rule `index` of `policy`, which is at `path`.
     pub(crate) fn of(
         document: &Document,
         policy: &AuthorizationPolicy,
@@ -78,7 +78,7 @@ impl RuleParts {
         parts
     }
 
-    /// Whom the policy is about.
+    /// Adds the conditions on the policy's subjects.
     pub(crate) fn add_subjects(&mut self, policy: &AuthorizationPolicy, never_deny: &NeverDeny) {
         if let Some(among) = among(&policy.subjects) {
             self.condition("subjects", among);
@@ -89,7 +89,7 @@ impl RuleParts {
         self.condition("never-deny", exempt(policy, never_deny));
     }
 
-    /// A matchCondition of a name that no other has.
+    /// Adds a matchCondition, whose name is made unique.
     pub(crate) fn condition(&mut self, name: &str, expression: String) {
         let mut own = name.to_owned();
         while !self.names.insert(own.clone()) {
@@ -99,9 +99,9 @@ impl RuleParts {
             .push(json!({"name": own, "expression": expression}));
     }
 
-    /// A condition of the policy itself, which keeps its name. Beside a selector of namespaces,
-    /// which only a validation can ask about, it is a part of that: a matchCondition that has an
-    /// error would refuse in every namespace.
+    /// Adds a condition of the policy itself, which keeps its name. With a namespace selector,
+    /// which only a validation can evaluate, it becomes a part of the validation: an error of a
+    /// matchCondition would deny requests in every namespace.
     pub(crate) fn own_condition(&mut self, name: &str, expression: &str) {
         match &mut self.touched {
             Some(touched) => *touched = format!("({touched} && ({expression}))"),
@@ -111,8 +111,8 @@ impl RuleParts {
         }
     }
 
-    /// The validation: of a Deny, it refuses all that it is asked about, that is touched and whose
-    /// objectConditions hold; of an Allow, what does not meet these.
+    /// The validation. For a Deny, it fails if the namespace is selected and all objectConditions
+    /// hold; for an Allow, it fails if they do not.
     pub(crate) fn validation(&self, policy: &AuthorizationPolicy) -> String {
         let of_object = policy.object_conditions.iter();
         let of_object = of_object.map(|one| format!("({})", one.expression().trim()));
@@ -171,7 +171,7 @@ impl RuleParts {
         }
     }
 
-    /// A delete has a name, a deletecollection none.
+    /// A delete has a name, a deletecollection has none.
     fn add_verbs(&mut self, rule: &ResourceRule) {
         if !self.operations.contains(&ConvertedOperation::Delete) {
             return;
@@ -192,7 +192,8 @@ impl RuleParts {
         }
     }
 
-    /// `pods/*` are the subresources alone, where admission takes it to be pods as well.
+    /// In authorization, `pods/*` matches only the subresources; at admission, it also matches
+    /// pods.
     fn add_subresources(&mut self, rule: &ResourceRule) {
         let mut resources = Vec::new();
         for pattern in &rule.resources {
@@ -222,7 +223,7 @@ impl RuleParts {
         }
     }
 
-    /// That the namespace of the request is one of `patterns`: any of the results.
+    /// Conditions, of which one holds if the namespace of the request matches one of `patterns`.
     fn namespace_is_one_of(&self, patterns: &[NamespacePattern]) -> Vec<String> {
         let within = if self.makes_namespaces {
             format!("has(request.namespace) && !{NEW_NAMESPACE}")
@@ -251,8 +252,9 @@ impl RuleParts {
         alternatives
     }
 
-    /// That the request deletes objects of all namespaces, which a Deny for some touches, unless
-    /// their kind is known to have no namespace.
+    /// The condition that the request deletes objects of all namespaces, to which a Deny for some
+    /// namespaces applies. `None` if the rule's kinds are known to be cluster-scoped, or it does
+    /// not deny such requests.
     fn everywhere(&self, rule: &ResourceRule) -> Option<String> {
         if !rule.verbs.includes("deletecollection") {
             return None;
@@ -295,7 +297,8 @@ impl RuleParts {
         ))
     }
 
-    /// Of the creation of an object authorization knows no name, but for its subresources.
+    /// Authorization does not know the name of an object that is created, unless the request is for
+    /// a subresource.
     fn add_names(&mut self, rule: &ResourceRule) {
         if rule.names.is_empty() {
             return;
@@ -312,7 +315,7 @@ impl RuleParts {
         self.condition("names", any(&alternatives));
     }
 
-    /// By the labels that are stored, of a Namespace its own.
+    /// Selects namespaces by their stored labels. For a request for a Namespace, these are its own.
     fn select_namespaces(&mut self, rule: &ResourceRule, selector: &Value) {
         let stored = "namespaceObject != null && has(namespaceObject.metadata.labels) ? \
                       dyn(namespaceObject.metadata.labels) : dyn({})";
@@ -341,7 +344,7 @@ impl RuleParts {
         self.touched = Some(touched);
     }
 
-    /// Admission sees no selectors.
+    /// Refuses or ignores selectors, which admission does not see.
     fn selectors(&self, document: &Document, rule: &ResourceRule, path: &FieldPath, made: &mut Conversion) {
         if rule.selectors.is_empty() {
             return;
@@ -377,7 +380,7 @@ fn touches_namespaces(pattern: &ResourcePattern) -> bool {
     }
 }
 
-/// `*` with its subresources is `*/*` of an admission policy.
+/// Unlike in an admission policy, `*` includes subresources, and becomes `*/*`.
 fn as_admission_writes(pattern: &ResourcePattern) -> String {
     match pattern {
         ResourcePattern::Everything => "*/*".to_owned(),
@@ -385,7 +388,7 @@ fn as_admission_writes(pattern: &ResourcePattern) -> String {
     }
 }
 
-/// The requirements of a selector as it is written, on `variables.namespaceLabels`.
+/// The requirements of a selector, as written, on `variables.namespaceLabels`.
 fn requirements(selector: &Value) -> Vec<String> {
     let labels = "variables.namespaceLabels";
     let has = |key: &str| match key {
@@ -393,7 +396,7 @@ fn requirements(selector: &Value) -> Vec<String> {
         key => format!("{} in {labels}", text(key)),
     };
     let is_one = |key: &str, values: &[&str]| match key {
-        // Every namespace has it, and it is the name.
+        // Every namespace has this label, with its name as the value.
         NAMESPACE_NAME_LABEL => is_one_of("request.namespace", values),
         key => {
             let value = format!("{labels}[{}]", text(key));
@@ -418,9 +421,9 @@ fn requirements(selector: &Value) -> Vec<String> {
     all
 }
 
-/// What admission policies never see, and the verbs that it knows
-/// (`pkg/kubeapiserver/admission/exclusion` of Kubernetes, and `isExcludedFromAPIHooks` of its policy
-/// plugins).
+/// Resources for which admission policies are never evaluated, with their verbs
+/// (`pkg/kubeapiserver/admission/exclusion` of Kubernetes, and `isExcludedFromAPIHooks` of its
+/// policy plugins).
 const UNSEEN: [(&str, &str, &[&str]); 10] = [
     ("authentication.k8s.io", "selfsubjectreviews", REVIEWED),
     ("authentication.k8s.io", "tokenreviews", REVIEWED),
@@ -461,7 +464,7 @@ impl ConvertedOperation {
 ///
 /// # Errors
 ///
-/// The field of the rule that cannot be converted, and why.
+/// The field of the rule that cannot be converted, and the reason.
 pub(crate) fn of_resource(
     rule: &ResourceRule,
     pattern: &ResourcePattern,
@@ -548,7 +551,7 @@ fn unseen(rule: &ResourceRule, pattern: &ResourcePattern) -> Option<&'static str
         .map(|(_, resource, _)| *resource)
 }
 
-/// Whether `pattern` stands for this resource among others.
+/// Whether `pattern` matches this resource.
 pub(crate) fn includes(pattern: &ResourcePattern, resource: &str, subresource: &str) -> bool {
     pattern.includes(&RequestedResource {
         resource,

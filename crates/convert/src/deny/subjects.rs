@@ -1,4 +1,4 @@
-//! Subjects as conditions on `request.userInfo`, and pieces of CEL as text.
+//! Converts subjects to conditions on `request.userInfo`, and writes CEL literals and operators.
 
 use portcullis_policy::authorization::{
     AuthorizationPolicy, NeverDeny, ServiceAccount, Subject, SubjectKind,
@@ -6,16 +6,17 @@ use portcullis_policy::authorization::{
 
 const USER: &str = "request.userInfo.username";
 
-/// A group whose members must also be called so, for `neverDeny`.
+/// A group that protects its members only if their user names begin with `system:node:` too
+/// (`neverDeny`).
 const NODES: &str = "system:nodes";
 
-/// That the user is one of `policy.subjects`; none where that is everybody.
+/// The condition that the user is one of `subjects`; `None` if these are all users.
 pub(crate) fn among(subjects: &[Subject]) -> Option<String> {
     let is_everybody = |subject: &Subject| subject.kind != SubjectKind::ServiceAccount && subject.name == "*";
     (!subjects.iter().any(is_everybody)).then(|| any(&alternatives(subjects)))
 }
 
-/// That the user is none of `subjects`.
+/// The condition that the user is none of `subjects`; `None` if there are none.
 pub(crate) fn outside(subjects: &[Subject]) -> Option<String> {
     match among(subjects) {
         _ if subjects.is_empty() => None,
@@ -24,8 +25,8 @@ pub(crate) fn outside(subjects: &[Subject]) -> Option<String> {
     }
 }
 
-/// That the user is nobody whom no Deny reaches: the API server does not ask about
-/// `system:masters`, and `neverDeny` protects the rest.
+/// The condition that no exemption from a Deny applies to the user: the API server does not ask
+/// about `system:masters`, and `neverDeny` protects others.
 pub(crate) fn exempt(policy: &AuthorizationPolicy, never_deny: &NeverDeny) -> String {
     let mut groups: Vec<&str> = vec!["system:masters"];
     let mut nodes = None;
@@ -52,8 +53,8 @@ pub(crate) fn exempt(policy: &AuthorizationPolicy, never_deny: &NeverDeny) -> St
     format!("!({})", any(&alternatives))
 }
 
-/// Whether somebody to whom the policy applies may be one of `never_deny`: not where it names users
-/// one by one, and none of these.
+/// Whether the policy may apply to a subject of `never_deny`. That is not so if it names all its
+/// users and none of them is one.
 fn may_be_protected(policy: &AuthorizationPolicy, never_deny: &NeverDeny) -> bool {
     let only_nodes = never_deny.groups.iter().all(|group| group == NODES);
     let is_named = |subject: &Subject| match subject.kind {
@@ -65,7 +66,7 @@ fn may_be_protected(policy: &AuthorizationPolicy, never_deny: &NeverDeny) -> boo
     !(only_nodes && policy.subjects.iter().all(is_clear))
 }
 
-/// One condition for exact users, one for exact groups, one for each prefix.
+/// One condition for exact users, one for groups, and one for each prefix of users.
 fn alternatives(subjects: &[Subject]) -> Vec<String> {
     let (mut users, mut groups) = (Vec::new(), Vec::new());
     let (mut user_prefixes, mut group_prefixes) = (Vec::new(), Vec::new());
@@ -101,14 +102,14 @@ fn starts_with(value: &str, prefix: &str) -> String {
     format!("{value}.startsWith({})", text(prefix))
 }
 
-/// That a group of the user meets `condition`.
+/// The condition that `condition` holds for a group of the user.
 fn group_condition(condition: &str) -> String {
     format!("has(request.userInfo.groups) && request.userInfo.groups.exists(group, {condition})")
 }
 
-// Pieces of CEL, as text.
+// Writes CEL.
 
-/// A text as CEL writes it: in single quotes where that needs no escapes.
+/// A CEL string literal in single quotes.
 pub(crate) fn text(value: &str) -> String {
     let mut quoted = String::with_capacity(value.len() + 2);
     quoted.push('\'');
@@ -129,13 +130,13 @@ pub(crate) fn text(value: &str) -> String {
     quoted
 }
 
-/// A list of texts.
+/// A CEL list of string literals.
 pub(crate) fn texts<'t>(values: impl IntoIterator<Item = &'t str>) -> String {
     let values: Vec<String> = values.into_iter().map(text).collect();
     format!("[{}]", values.join(", "))
 }
 
-/// `value` is one of `values`: `value == 'a'`, `value in ['a', 'b']`.
+/// The condition that `value` is one of `values`: `value == 'a'`, `value in ['a', 'b']`.
 pub(crate) fn is_one_of(value: &str, values: &[&str]) -> String {
     match values {
         [one] => format!("{value} == {}", text(one)),
@@ -143,7 +144,7 @@ pub(crate) fn is_one_of(value: &str, values: &[&str]) -> String {
     }
 }
 
-/// Any of them holds. Each is without `||` and `? :` outside of brackets.
+/// The disjunction of conditions, none of which has `||` or `? :` outside parentheses.
 pub(crate) fn any(alternatives: &[String]) -> String {
     match alternatives {
         [] => "false".to_owned(),
@@ -151,7 +152,7 @@ pub(crate) fn any(alternatives: &[String]) -> String {
     }
 }
 
-/// The same, to stand within another expression.
+/// The expression in parentheses.
 pub(crate) fn bracketed(expression: &str) -> String {
     format!("({expression})")
 }

@@ -1,8 +1,8 @@
-//! Policies on what makes Pods, as Kyverno derives them from those on Pods; and rules of ClusterPolicies
-//! likewise (`pkg/autogen/v1`).
+//! Derives policies on the kinds that create Pods from those on Pods, as Kyverno does; likewise
+//! rules of ClusterPolicies (`pkg/autogen/v1`).
 //!
-//! Kyverno replaces text in the policy's expressions and messages (`pkg/cel/autogen` and
-//! `pkg/cel/policies/{vpol,mpol}/autogen` of Kyverno); the same text is replaced here.
+//! Kyverno replaces substrings of the policy's expressions and messages (`pkg/cel/autogen` and
+//! `pkg/cel/policies/{vpol,mpol}/autogen` of Kyverno), and the same ones are replaced here.
 
 #![expect(
     clippy::indexing_slicing,
@@ -18,7 +18,7 @@ use super::policy::{KyvernoPolicy, WrittenOperations, spec_path};
 use portcullis_cel::{VariableUse, plain_or_values, variable_uses};
 use portcullis_policy::field::FieldPath;
 
-/// The kinds that make Pods: resource, group, and whether by way of Jobs.
+/// The kinds that create Pods: resource, group, and whether they do so through Jobs.
 const KINDS: [(&str, &str, bool); 6] = [
     ("cronjobs", "batch", true),
     ("daemonsets", "apps", false),
@@ -28,7 +28,7 @@ const KINDS: [(&str, &str, bool); 6] = [
     ("statefulsets", "apps", false),
 ];
 
-/// Kinds that have their Pod at the same place.
+/// Kinds that have their Pod template at the same path.
 #[derive(Debug)]
 pub(crate) struct Controllers {
     is_cron_job: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Controllers {
     resources: BTreeMap<&'static str, Vec<&'static str>>,
 }
 
-/// The kinds that make Pods, with group and version; the last makes Jobs.
+/// The kinds that create Pods, with group and version; the last one creates Jobs.
 const RULE_KINDS: [(&str, &str); 7] = [
     ("DaemonSet", "apps/v1/DaemonSet"),
     ("Deployment", "apps/v1/Deployment"),
@@ -47,10 +47,10 @@ const RULE_KINDS: [(&str, &str); 7] = [
     ("CronJob", "batch/v1/CronJob"),
 ];
 
-/// The annotation that chooses among them.
+/// The annotation that selects from these kinds.
 const ANNOTATION: &str = "pod-policies.kyverno.io/autogen-controllers";
 
-/// The rules that Kyverno derives from `rule`, one of those of the policy.
+/// The rules that Kyverno derives from `rule`, which is a rule of the policy.
 pub(crate) fn derived(policy: &Value, rule: &Value) -> Vec<Value> {
     if !rules_allow(&policy["spec"]) || !is_on_pods(rule) {
         return Vec::new();
@@ -99,7 +99,7 @@ fn derive(rule: &Value, prefix: &str, kinds: &[&str], template: &[&str]) -> Valu
     if mutate["patchStrategicMerge"].is_object() {
         mutate["patchStrategicMerge"] = wrapped(&mutate["patchStrategicMerge"]);
     }
-    // Kyverno leaves out the order, and for loops in loops it has a patch of null.
+    // Kyverno drops `order`, and makes a null patch for loops within loops.
     if let Some(loops) = mutate.get_mut("foreach").and_then(Value::as_array_mut) {
         loops.iter_mut().for_each(|each| {
             *each = json!({"list": each["list"], "context": each["context"], "preconditions": each["preconditions"],
@@ -110,7 +110,7 @@ fn derive(rule: &Value, prefix: &str, kinds: &[&str], template: &[&str]) -> Valu
     renamed(&rule, is_cel, &template)
 }
 
-/// The rule for `kinds` in place of Pods.
+/// The rule with `kinds` in place of Pods.
 fn with_kinds(rule: &Value, kinds: &[&str]) -> Value {
     let mut rule = rule.clone();
     let is_cron_job = kinds == ["batch/v1/CronJob"];
@@ -133,7 +133,7 @@ fn with_kinds(rule: &Value, kinds: &[&str]) -> Value {
                 filter["resources"]["kinds"] = json!(kinds);
             }
         }
-        // Kyverno asks a derived rule about these kinds alone.
+        // Kyverno evaluates a derived rule only for these kinds.
         if let Some(filters) = block["any"].as_array_mut().filter(|_| name == "match") {
             filters.retain_mut(|filter| keep_makers(&mut filter["resources"]["kinds"], kinds));
         }
@@ -141,7 +141,7 @@ fn with_kinds(rule: &Value, kinds: &[&str]) -> Value {
     rule
 }
 
-/// Leaves what makes Pods among the kinds; false, if nothing is left.
+/// Keeps only the kinds that create Pods. Returns `false` if none is left.
 fn keep_makers(written: &mut Value, kinds: &[&str]) -> bool {
     let is_maker = |written: &str| {
         let kind = written.rsplit_once('/').map_or(written, |(_, kind)| kind);
@@ -161,7 +161,7 @@ fn keep_makers(written: &mut Value, kinds: &[&str]) -> bool {
     is_kept
 }
 
-/// Kyverno replaces text in the whole rule, as JSON.
+/// Replaces substrings of the whole rule as JSON, as Kyverno does.
 fn renamed(rule: &Value, is_cel: bool, template: &str) -> Value {
     let mut text = rule.to_string();
     let request = if is_cel { "" } else { "request." };
@@ -174,7 +174,7 @@ fn renamed(rule: &Value, is_cel: bool, template: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Whether the rules of the policy have nothing that keeps Kyverno from deriving others.
+/// Whether no rule of the policy prevents Kyverno from deriving others.
 fn rules_allow(spec: &Value) -> bool {
     let mut filters = Vec::new();
     for rule in spec["rules"].as_array().into_iter().flatten() {
@@ -214,7 +214,7 @@ fn rules_allow(spec: &Value) -> bool {
         && filters.iter().any(|resources| names_maker(resources))
 }
 
-/// Whether a rule is on Pods, and leaves out nothing but Pods.
+/// Whether a rule matches Pods, and excludes nothing or also Pods.
 fn is_on_pods(rule: &Value) -> bool {
     let kinds = |block: &Value| -> Vec<String> {
         let mut kinds: Vec<String> = texts(&block["resources"]["kinds"]).map(str::to_owned).collect();
@@ -242,7 +242,7 @@ fn names_pods(kind: &str) -> bool {
 // === impl Controllers ===
 
 impl Controllers {
-    /// Those for which Kyverno derives policies from one with `spec`.
+    /// The kinds for which Kyverno derives policies from one with `spec`.
     pub(crate) fn of(spec: &Value) -> Vec<Self> {
         if !is_on_pods_alone(&spec["matchConstraints"]) {
             return Vec::new();
@@ -267,7 +267,7 @@ impl Controllers {
             .collect()
     }
 
-    /// What the name of a derived policy ends in.
+    /// The suffix of a derived policy's name.
     pub(crate) const fn suffix(&self) -> &'static str {
         if self.is_cron_job {
             "autogen-cronjobs"
@@ -276,7 +276,7 @@ impl Controllers {
         }
     }
 
-    /// Where these kinds have the Pod.
+    /// The path of the Pod template in these kinds.
     pub(crate) const fn template(&self) -> &'static str {
         if self.is_cron_job {
             "spec.jobTemplate.spec.template"
@@ -285,7 +285,7 @@ impl Controllers {
         }
     }
 
-    /// `matchConstraints` for these kinds.
+    /// The `matchConstraints` for these kinds.
     pub(crate) fn constraints(&self, of_pods: &Value) -> Value {
         let operations = &of_pods["resourceRules"][0]["operations"];
         let rules: Vec<Value> = self
@@ -303,7 +303,7 @@ impl Controllers {
     }
 }
 
-/// The spec of a ValidatingPolicy, for what makes Pods.
+/// Derives the spec of a ValidatingPolicy on the kinds that create Pods.
 pub(crate) fn validating(spec: &Value, controllers: &Controllers) -> Value {
     let mut derived = spec.clone();
     let template = controllers.template();
@@ -330,7 +330,7 @@ fn each_text(value: &mut Value, change: &impl Fn(&str) -> String) {
     }
 }
 
-/// Every `from` as `to`, unless `.namespace` follows: a template has none.
+/// Replaces every `from` by `to`, unless `.namespace` follows: a template has no namespace.
 fn replaced(text: &str, from: &str, to: &str) -> String {
     let mut parts = text.split(from);
     let mut result = parts.next().unwrap_or_default().to_owned();
@@ -366,11 +366,13 @@ fn is_on_pods_alone(constraints: &Value) -> bool {
         && !is_empty(&rule["operations"])
 }
 
-/// The spec of a MutatingPolicy, for what makes Pods. JSON patches stay as they are.
+/// Derives the spec of a MutatingPolicy on the kinds that create Pods. JSON patches are not
+/// changed.
 ///
 /// # Errors
 ///
-/// The mutation of which nothing comes that could be applied: types that are not those of the fields.
+/// The index of a mutation that cannot be applied once derived, because its types are not those of
+/// the fields.
 pub(crate) fn mutating(spec: &Value, controllers: &Controllers) -> Result<Value, usize> {
     let mut derived = spec.clone();
     let template = controllers.template();
@@ -396,7 +398,8 @@ pub(crate) fn mutating(spec: &Value, controllers: &Controllers) -> Result<Value,
     Ok(derived)
 }
 
-/// The Pod's spec, labels and annotations, of a template. Names may begin with any case of object.
+/// Replaces the paths of the Pod's spec, labels and annotations by those in the template, after
+/// `object`, `oldObject` and the type name `Object`.
 fn within_template(text: &str, template: &str) -> String {
     let mut text = text.to_owned();
     for field in ["spec", "metadata.labels", "metadata.annotations"] {
@@ -436,7 +439,7 @@ fn at_words(text: &str, field: &str, to: &str) -> String {
     result
 }
 
-/// `Object{…}` as the template of an `Object{…}`.
+/// Wraps `Object{…}` into an `Object{…}` that has it as its template.
 fn wrapped(text: &str, template: &str) -> Option<String> {
     let Some(content) = text
         .trim()
@@ -445,7 +448,7 @@ fn wrapped(text: &str, template: &str) -> Option<String> {
     else {
         return Some(text.to_owned());
     };
-    // What is of the type of the metadata of a Pod is not of that of a template.
+    // The metadata of a template has another type than that of a Pod.
     if content.contains("Object.metadata") {
         return None;
     }
@@ -472,9 +475,9 @@ fn wrapped(text: &str, template: &str) -> Option<String> {
     ))
 }
 
-// Expressions that mean something else to Kyverno, though both compile them.
+// Expressions that both Kyverno and Kubernetes compile, but with different meanings.
 
-/// Lists of objects with expressions: the list, and the fields.
+/// Lists of objects with expressions, and the fields of the expressions.
 const EXPRESSIONS: [(&str, &[&str]); 5] = [
     ("matchConditions", &["expression"]),
     ("variables", &["expression"]),
@@ -483,12 +486,13 @@ const EXPRESSIONS: [(&str, &[&str]); 5] = [
     ("mutations", &[]),
 ];
 
-/// Makes every expression of `policy` mean to Kubernetes what it means to Kyverno, or refuses it.
+/// Adapts every expression of `policy`, so that it means the same to Kubernetes as to Kyverno, or
+/// refuses it:
 ///
-/// - Where there is no object, Kyverno has an empty one, and Kubernetes has null.
-/// - To Kyverno `.orValue()` of what is no optional is the value itself; later versions of
-///   Kubernetes have an error.
-/// - Of a request for a Namespace, Kyverno has the `namespaceObject`, and Kubernetes has null.
+/// - If there is no object, Kyverno passes an empty one, and Kubernetes null.
+/// - In Kyverno, `.orValue()` of a value that is not an optional returns the value; in later
+///   versions of Kubernetes it is an error.
+/// - For a request for a Namespace, Kyverno passes a `namespaceObject`, and Kubernetes null.
 pub(crate) fn adapt(policy: &mut KyvernoPolicy<'_>) {
     let operations = policy.operations();
     let matches_namespaces = policy.matches_namespaces();
@@ -521,7 +525,7 @@ pub(crate) fn adapt(policy: &mut KyvernoPolicy<'_>) {
     }
 }
 
-/// Where the expressions of one item stand.
+/// The positions of the expressions in one item.
 fn places(item: &Value, list: &str, fields: &[&str], path: &FieldPath) -> Vec<(Vec<String>, FieldPath)> {
     let fields = fields
         .iter()
@@ -549,7 +553,7 @@ fn adapted(
     matches_namespaces: bool,
     optional: &[String],
 ) -> Result<String, String> {
-    // What cannot be parsed is reported when it is compiled.
+    // A syntax error is reported when the expression is compiled.
     let Ok(plain) = plain_or_values(text, optional) else {
         return Ok(text.to_owned());
     };
@@ -592,7 +596,7 @@ fn adapted(
     Ok(adapted)
 }
 
-/// Whether the value of `text` is an optional one.
+/// Whether `text` evaluates to an optional.
 pub(crate) fn is_optional(text: &str, optional: &[String]) -> bool {
     let asked = format!("({text}\n).orValue(0)");
     plain_or_values(&asked, optional).is_ok_and(|plain| plain.is_empty())

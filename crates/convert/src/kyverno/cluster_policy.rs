@@ -1,4 +1,4 @@
-//! Kyverno's ClusterPolicy and Policy (`kyverno.io/v1`), rule by rule.
+//! Converts Kyverno's ClusterPolicy and Policy (`kyverno.io/v1`), rule by rule.
 //!
 //! ```text
 //! rule ─▶ controllers  the rules that Kyverno derives from it
@@ -7,8 +7,8 @@
 //!      ─▶ mutate       merges, JSON patches, loops ─▶ edits ─▶ one JSONPatch
 //! ```
 //!
-//! Each rule becomes a policy with its binding. If one cannot be converted, none is: what is left
-//! would let through what the policy refuses.
+//! Each rule becomes a policy with its binding. If one rule cannot be converted, none is: the
+//! others would admit what the policy denies.
 
 #![expect(
     clippy::indexing_slicing,
@@ -50,17 +50,16 @@ use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 use portcullis_policy::model::Deadline;
 
-/// The policy that a rule belongs to.
+/// The policy to which a rule belongs.
 struct ClusterPolicy<'e> {
     name: String,
     exceptions: &'e Exceptions,
-    /// The namespace of a Policy.
+    /// The namespace, if this is a Policy.
     namespace: Option<String>,
     spec: Value,
 }
 
-/// Converts the ClusterPolicy or Policy that `document` is, or those of its rules that come before the
-/// deadline.
+/// Converts the ClusterPolicy or Policy in `document`. Rules after the deadline are left out.
 pub(crate) fn convert(document: &Document, exceptions: &Exceptions, deadline: Deadline<'_>) -> Conversion {
     let root = document.root().to_json();
     let policy = ClusterPolicy {
@@ -84,7 +83,7 @@ pub(crate) fn convert(document: &Document, exceptions: &Exceptions, deadline: De
         }
         let path = path.field("rules").index(index);
         let mut of_rule = policy.convert_rule(document, rule, (&path, deadline));
-        // What is derived from a rule that is refused is refused for the same reason.
+        // Rules derived from a refused one would be refused for the same reason.
         if of_rule.refusals.is_empty() {
             for derived in autogen::derived(&root, rule) {
                 of_rule.append(policy.convert_rule(document, &derived, (&path, deadline)));
@@ -175,7 +174,7 @@ impl ClusterPolicy<'_> {
             let applies = Judged::sure(matches).and(applies.preconditions.clone()).condition;
             for validation in spec["validations"].as_array_mut().into_iter().flatten() {
                 let own = validation["expression"].as_str().unwrap_or_default();
-                // A comment may end it.
+                // The expression may end with a comment.
                 let own = CelCondition::primary(format!("({own}\n)"));
                 let expression = applies.choice(&own, &CelCondition::constant(true));
                 validation["expression"] = expression.to_string().into();
@@ -202,7 +201,7 @@ impl ClusterPolicy<'_> {
         Ok(failure.objects(&self.name_of(rule), spec, &binding))
     }
 
-    /// Its name, as PolicyExceptions have it.
+    /// The name by which PolicyExceptions refer to the policy.
     fn key(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!("{namespace}/{}", self.name),
@@ -220,7 +219,7 @@ impl ClusterPolicy<'_> {
         json!({"resourceRules": rules})
     }
 
-    /// A rule that changes objects.
+    /// Converts a rule that changes objects.
     fn mutating(&self, rule: &Value, matching: &Matching) -> Result<[Value; 2], Refusal> {
         let within = |refusal: Refusal| refusal.within("mutate");
         let applies = Applies::read(rule, matching, &["CREATE", "UPDATE"])?;
@@ -230,7 +229,8 @@ impl ClusterPolicy<'_> {
         }
         let matches = match (matching.asks_for_namespaces(), applies.preconditions.may_fail) {
             (true, _) => Judged::sure(matching.applies(applies.subject())).and(applies.preconditions.clone()),
-            // An API server evaluates match conditions once more, even of what it does not run again.
+            // An API server evaluates match conditions a second time, even for a policy that it
+            // does not invoke again.
             (false, true) => applies.preconditions.clone(),
             (false, false) => Judged::sure(CelCondition::constant(true)),
         };
@@ -254,7 +254,7 @@ impl ClusterPolicy<'_> {
         ))
     }
 
-    /// What is asked of objects by patterns, conditions and loops: one validation.
+    /// Converts patterns, conditions, loops and Pod Security checks to validations.
     fn of_objects(
         &self,
         rule: &Value,
@@ -354,7 +354,7 @@ impl ClusterPolicy<'_> {
         if let Some(namespace) = &self.namespace {
             add("kyverno-namespace", &one_of(NAMESPACE, &[namespace]));
         }
-        // Match conditions do not know of the namespace's labels.
+        // Match conditions cannot read the labels of the namespace.
         if !matching.asks_for_namespaces() {
             add("kyverno-match", &matching.condition(subject));
             add("kyverno-exclude", &matching.exclusion(subject).not());
@@ -376,8 +376,9 @@ impl ClusterPolicy<'_> {
     }
 }
 
-/// The name of what the rule `own` becomes: that of the policy, with that of the rule if there are several. Rules
-/// that change objects run in their order, and policies in that of their names.
+/// The name of the policy for the rule `own`: that of the policy, with that of the rule if there
+/// are several. Rules that change objects run in order, while policies run in the order of their
+/// names, so these are numbered.
 pub(crate) fn policy_name(policy: &str, spec: &Value, own: &str) -> String {
     let rules = spec["rules"].as_array().map_or(&[][..], Vec::as_slice);
     let derived = ["autogen-cronjob-", "autogen-"];
@@ -407,7 +408,7 @@ fn validation(expression: &CelCondition, validate: &Value) -> Value {
     validation
 }
 
-/// The name of a rule as the part of a name of an object.
+/// The name of a rule in a form that suits the names of objects.
 fn as_name(name: &str) -> String {
     let name: String = name
         .to_lowercase()

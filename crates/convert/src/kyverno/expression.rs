@@ -1,8 +1,8 @@
-//! CEL that is put together from parts: conditions with their precedence, texts, keys, wildcards.
+//! Builds CEL from parts: conditions with operator precedence, literals, keys, wildcards.
 
 use std::fmt::Write;
 
-/// How tightly the outermost operator of an expression binds.
+/// The precedence of the outermost operator of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Choice,
@@ -12,14 +12,14 @@ enum Rank {
     Primary,
 }
 
-/// An expression whose value is a boolean.
+/// A boolean expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CelCondition {
     text: String,
     rank: Rank,
 }
 
-/// A condition, and whether it may have an error.
+/// A condition, and whether its evaluation may fail.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Judged {
     pub(crate) condition: CelCondition,
@@ -33,7 +33,7 @@ impl CelCondition {
         Self::primary(value.to_string())
     }
 
-    /// A call or a name: it needs no parentheses anywhere.
+    /// A call or a name, which never needs parentheses.
     pub(crate) fn primary(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -49,27 +49,27 @@ impl CelCondition {
         }
     }
 
-    /// Whether it is known to be true, or to be false.
+    /// Whether the condition is the constant `value`.
     pub(crate) fn is(&self, value: bool) -> bool {
         self.text == if value { "true" } else { "false" }
     }
 
-    /// How long its text is, in bytes.
+    /// The length in bytes.
     pub(crate) const fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// Whether all hold.
+    /// The conjunction of conditions.
     pub(crate) fn all(parts: impl IntoIterator<Item = Self>) -> Self {
         Self::joined(parts, true)
     }
 
-    /// Whether any holds.
+    /// The disjunction of conditions.
     pub(crate) fn any(parts: impl IntoIterator<Item = Self>) -> Self {
         Self::joined(parts, false)
     }
 
-    /// `then` where `self` holds, or else `otherwise`.
+    /// `then` if this condition holds, otherwise `otherwise`.
     pub(crate) fn choice(&self, then: &Self, otherwise: &Self) -> Self {
         if self.is(true) || self.is(false) {
             return if self.is(true) {
@@ -92,7 +92,7 @@ impl CelCondition {
         }
     }
 
-    /// The same, with each `name` in it replaced by an expression that needs no parentheses.
+    /// The same condition with each `name` replaced by an expression that needs no parentheses.
     pub(crate) fn replaced(&self, name: char, value: &str) -> Self {
         Self {
             text: self.text.replace(name, value),
@@ -100,17 +100,17 @@ impl CelCondition {
         }
     }
 
-    /// How often `name` stands in it.
+    /// How often `name` occurs.
     pub(crate) fn count(&self, name: char) -> usize {
         self.text.matches(name).count()
     }
 
-    /// Whether it is one comparison or call.
+    /// Whether the condition is a single comparison or call.
     pub(crate) fn is_comparison(&self) -> bool {
         self.rank >= Rank::Relation
     }
 
-    /// Whether it has a macro, which evaluates what is in it several times.
+    /// Whether the condition contains a macro, which evaluates its body several times.
     pub(crate) fn has_macro(&self) -> bool {
         [".exists(", ".all(", ".map("]
             .iter()
@@ -172,7 +172,8 @@ impl Judged {
         }
     }
 
-    /// The next one counts only where this one does not decide (`decides`).
+    /// Combines this condition with `next`, which only counts if this one does not have the value
+    /// `decides`.
     fn then(self, next: Self, decides: bool) -> Self {
         let [first, second] = [self.condition, next.condition];
         let condition = match (self.may_fail, decides) {
@@ -209,9 +210,9 @@ impl std::fmt::Display for CelCondition {
     }
 }
 
-// Values.
+// Writes literals and selections.
 
-/// A text as CEL writes it.
+/// A CEL string literal.
 pub(crate) fn literal(text: &str) -> String {
     let mut written = String::with_capacity(text.len() + 2);
     written.push('\'');
@@ -223,7 +224,7 @@ pub(crate) fn literal(text: &str) -> String {
             '\r' => written.push_str("\\r"),
             '\t' => written.push_str("\\t"),
             control if control.is_control() => {
-                // A String takes every write.
+                // Writing to a String cannot fail.
                 let _ = write!(written, "\\u{:04x}", u32::from(control));
             }
             other => written.push(other),
@@ -233,13 +234,13 @@ pub(crate) fn literal(text: &str) -> String {
     written
 }
 
-/// `['a', 'b']`.
+/// A CEL list of string literals, such as `['a', 'b']`.
 pub(crate) fn literals<'t>(texts: impl IntoIterator<Item = &'t str>) -> String {
     let texts: Vec<String> = texts.into_iter().map(literal).collect();
     format!("[{}]", texts.join(", "))
 }
 
-/// `value` is one of `texts`.
+/// The condition that `value` is one of `texts`.
 pub(crate) fn one_of(value: &str, texts: &[&str]) -> CelCondition {
     match texts {
         [] => CelCondition::constant(false),
@@ -248,7 +249,7 @@ pub(crate) fn one_of(value: &str, texts: &[&str]) -> CelCondition {
     }
 }
 
-/// Words that name nothing in CEL.
+/// Words that are not identifiers in CEL.
 const RESERVED: [&str; 21] = [
     "as",
     "break",
@@ -273,10 +274,10 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// Whether it may be selected as a field.
+/// Whether `key` can be selected as a field.
 pub(crate) fn is_identifier(key: &str) -> bool {
     let mut characters = key.chars();
-    // `namespace` may be selected all the same.
+    // `namespace` is reserved, but can be selected.
     characters
         .next()
         .is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
@@ -284,7 +285,7 @@ pub(crate) fn is_identifier(key: &str) -> bool {
         && (key == "namespace" || !RESERVED.contains(&key))
 }
 
-/// The field `key` of the map that `map` is; an error where it has none.
+/// The selection of the field `key` from `map`, which fails if there is none.
 pub(crate) fn field(map: &str, key: &str) -> String {
     match is_identifier(key) {
         true => format!("{map}.{key}"),
@@ -292,7 +293,7 @@ pub(crate) fn field(map: &str, key: &str) -> String {
     }
 }
 
-/// The same as an optional value; `map` may be one itself.
+/// The optional selection of the field `key` from `map`, which may be an optional itself.
 pub(crate) fn optional_field(map: &str, key: &str) -> String {
     match is_identifier(key) {
         true => format!("{map}.?{key}"),
@@ -300,7 +301,7 @@ pub(crate) fn optional_field(map: &str, key: &str) -> String {
     }
 }
 
-/// Whether the map has the key.
+/// The condition that `map` has the key.
 pub(crate) fn has_field(map: &str, key: &str) -> CelCondition {
     match is_identifier(key) {
         true => CelCondition::primary(format!("has({map}.{key})")),
@@ -308,14 +309,14 @@ pub(crate) fn has_field(map: &str, key: &str) -> CelCondition {
     }
 }
 
-// Wildcards, as Kyverno's `ext/wildcard` has them: `*` any characters, `?` one character.
+// Wildcards as in Kyverno's `ext/wildcard`: `*` matches any characters, `?` one character.
 
-/// Whether a text has wildcards.
+/// Whether `pattern` contains wildcards.
 pub(crate) fn has_wildcard(pattern: &str) -> bool {
     pattern.contains(['*', '?'])
 }
 
-/// Whether the text that `value` is matches the wildcard pattern.
+/// The condition that the string `value` matches the wildcard pattern.
 pub(crate) fn matches_wildcard(value: &str, pattern: &str) -> CelCondition {
     let inner = pattern.trim_matches('*');
     let stars = (pattern.starts_with('*'), pattern.ends_with('*'));
@@ -346,7 +347,7 @@ pub(crate) fn matches_wildcard(value: &str, pattern: &str) -> CelCondition {
 pub(crate) fn is_wildcard_match(pattern: &str, text: &str) -> bool {
     let mut reached = vec![true];
     reached.extend(text.chars().map(|_| false));
-    // `reached`: after which characters what was read of the pattern may end.
+    // Whether the pattern read so far matches the first 0, 1, 2, … characters.
     for part in pattern.chars() {
         let mut next = Vec::with_capacity(reached.len());
         let mut any_before = false;

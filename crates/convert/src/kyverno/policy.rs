@@ -1,4 +1,4 @@
-//! What the specs of Kyverno's policies have in common.
+//! The common parts of Kyverno's policies in CEL.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::conversion::Conversion;
 use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 
-/// A policy as it is written, and what becomes of it.
+/// A policy as written, and the result of its conversion.
 pub(crate) struct KyvernoPolicy<'d> {
     pub(crate) document: &'d Document,
     pub(crate) name: String,
@@ -14,19 +14,19 @@ pub(crate) struct KyvernoPolicy<'d> {
     pub(crate) made: Conversion,
 }
 
-/// For which operations the policy runs.
+/// The kinds of operations for which a policy is evaluated.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct WrittenOperations {
-    /// Where there is no old object.
+    /// Operations without an old object.
     pub(crate) creates: bool,
-    /// Where there is no new object.
+    /// Operations without a new object.
     pub(crate) deletes: bool,
 }
 
 // === impl KyvernoPolicy ===
 
 impl<'d> KyvernoPolicy<'d> {
-    /// Reads the policy, whose spec may have the fields `known`.
+    /// Reads the policy, whose spec may only have the fields `known`.
     pub(crate) fn read(document: &'d Document, known: &[&str]) -> Self {
         let spec = document.root().get("spec").map(|spec| spec.to_json());
         let mut policy = Self {
@@ -46,7 +46,7 @@ impl<'d> KyvernoPolicy<'d> {
         policy
     }
 
-    /// Refuses the policy for what stands at `steps` of its spec.
+    /// Refuses the policy because of the field at `steps` in its spec.
     pub(crate) fn refuse(&mut self, steps: &[&str], reason: impl Into<String>) {
         let path = spec_path(steps);
         self.made.refuse(self.document, &path, reason);
@@ -71,7 +71,7 @@ impl<'d> KyvernoPolicy<'d> {
         }
     }
 
-    /// `evaluation`: only what is decided at admission, about objects of Kubernetes, is converted.
+    /// Refuses settings in `evaluation` other than for objects of Kubernetes at admission.
     fn refuse_other_evaluations(&mut self) {
         let evaluation = self.spec["evaluation"].clone();
         if evaluation["mode"]
@@ -98,7 +98,7 @@ impl<'d> KyvernoPolicy<'d> {
         }
     }
 
-    /// Kyverno's `resourceNames` also stand for the beginning of a `generateName`.
+    /// Refuses `resourceNames` for creates, because Kyverno also compares them with `generateName`.
     fn refuse_names(&mut self) {
         for list in ["resourceRules", "excludeResourceRules"] {
             let rules = self.spec["matchConstraints"][list].clone();
@@ -117,7 +117,7 @@ impl<'d> KyvernoPolicy<'d> {
         }
     }
 
-    /// For which operations it runs.
+    /// The kinds of operations for which the policy is evaluated.
     pub(crate) fn operations(&self) -> WrittenOperations {
         let rules = self.spec["matchConstraints"]["resourceRules"].as_array();
         let all = rules.into_iter().flatten().map(operations_of);
@@ -127,7 +127,7 @@ impl<'d> KyvernoPolicy<'d> {
         })
     }
 
-    /// Whether it may run for Namespaces themselves.
+    /// Whether the policy may be evaluated for Namespaces.
     pub(crate) fn matches_namespaces(&self) -> bool {
         let has = |rule: &Value, field: &str, names: &[&str]| {
             let written = rule[field]
@@ -156,7 +156,7 @@ impl<'d> KyvernoPolicy<'d> {
     }
 }
 
-/// `spec.a.b`.
+/// The path of a field in `spec`.
 pub(crate) fn spec_path(steps: &[&str]) -> FieldPath {
     let spec = FieldPath::root().field("spec");
     steps.iter().fold(spec, |path, step| path.field(step))

@@ -1,4 +1,5 @@
-//! Kyverno's tests (`kyverno test`, `cli.kyverno.io`) as PolicyTests of the converted policies.
+//! Converts Kyverno's tests (`kyverno test`, `cli.kyverno.io`) to PolicyTests of the converted
+//! policies.
 
 #![expect(
     clippy::indexing_slicing,
@@ -17,63 +18,63 @@ use portcullis_policy::field::FieldPath;
 use portcullis_policy::manifest;
 use portcullis_policy::model::Deadline;
 
-/// The most bytes of JSON that the cases of all tests may have: each has its object once more.
+/// The most bytes of JSON of all cases of all tests: each case contains a copy of its object.
 const MAX_CASE_BYTES: usize = 64 << 20;
 
-/// What a case has besides its object.
+/// The bytes counted for a case besides its object.
 const CASE_BYTES: usize = 1 << 10;
 
-/// Namespaces that Kyverno's webhooks leave out, and its tests do not.
+/// Namespaces that are excluded by Kyverno's webhooks, but not by its tests.
 const UNSEEN: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "kyverno"];
 
-/// A test of Kyverno as a suite.
+/// A PolicyTest made from a test of Kyverno.
 #[derive(Debug)]
 pub struct TestSuite {
-    /// Its name, which no other has.
+    /// Its unique name.
     pub name: String,
-    /// The PolicyTest, whose manifests are the file `NAME_policies.yaml` beside it.
+    /// The PolicyTest. Its manifests are in the file `NAME_policies.yaml` next to it.
     pub suite: Value,
-    /// The objects of that file: the policies under test, whose bindings deny, and Namespaces.
+    /// The objects in that file: Namespaces, and the policies under test with bindings that deny.
     pub policies: Vec<Value>,
 }
 
-/// The suites that Kyverno's tests become, and what is left out of them.
+/// The converted tests, and what is left out of them.
 #[derive(Debug, Default)]
 pub struct TestSuites {
-    /// One for each test that has cases.
+    /// One suite for each test that has cases.
     pub suites: Vec<TestSuite>,
-    /// Why a test, or results of it, are left out.
+    /// Why tests or results in them are left out.
     pub notes: Vec<Remark>,
 }
 
-/// The documents by the files that they are in.
+/// The documents of each file.
 struct Files<'d>(BTreeMap<PathBuf, Vec<&'d Document>>);
 
-/// A test, and the objects that it names.
+/// A test, and the objects that it refers to.
 struct KyvernoTest<'d> {
     document: &'d Document,
     root: Value,
-    /// Each with its JSON.
+    /// The policies, each with its JSON.
     policies: Vec<(&'d Document, Value)>,
     resources: TestedObjects,
     files: &'d Files<'d>,
 }
 
-/// The objects of a test.
+/// The objects under test.
 struct TestedObjects {
-    /// Each with the bytes of its JSON.
+    /// The objects, each with the bytes of its JSON.
     objects: Vec<(Value, usize)>,
-    /// Their indices, by name.
+    /// The indexes of objects by name.
     by_name: HashMap<String, Vec<usize>>,
 }
 
-/// How many bytes cases may still have, and until when they are made.
+/// The bytes that further cases may have, and the deadline.
 struct CaseLimit<'l> {
     bytes: usize,
     deadline: Deadline<'l>,
 }
 
-/// What Kyverno's tests among the documents become. `None` where the deadline passed.
+/// Converts Kyverno's tests among the documents. Returns `None` if the deadline passed.
 pub(crate) fn suites(
     documents: &[Document],
     deadline: Deadline<'_>,
@@ -137,7 +138,7 @@ pub(crate) fn suites(
     Some(made)
 }
 
-/// The name as that of a file, with a number where it is taken.
+/// The name in a form that suits file names, with a number if it is already used.
 fn unique(names: &mut BTreeSet<String>, name: &str) -> String {
     let plain = |part: char| if part.is_ascii_alphanumeric() { part } else { '-' };
     let name: String = name.chars().map(plain).collect();
@@ -150,7 +151,8 @@ fn unique(names: &mut BTreeSet<String>, name: &str) -> String {
     free
 }
 
-/// The object, which denies if it is a binding: a test shows what a policy finds, whatever is done about it.
+/// The object, which denies if it is a binding: a test only tells whether a validation fails, not
+/// which action follows.
 fn denying(mut object: Value) -> Value {
     if object["kind"] == "ValidatingAdmissionPolicyBinding" {
         object["spec"]["validationActions"] = json!(["Deny"]);
@@ -174,7 +176,7 @@ impl<'d> Files<'d> {
         Self(files)
     }
 
-    /// The documents in the file `name`, as `document` names it.
+    /// The documents in the file `name`, whose path is relative to that of `document`.
     fn beside(&self, document: &Document, name: &str) -> &[&'d Document] {
         let own = document.place(FieldPath::root()).file.unwrap_or_default();
         let folder = Path::new(&*own).parent().unwrap_or(Path::new(""));
@@ -248,8 +250,8 @@ impl<'d> KyvernoTest<'d> {
         })
     }
 
-    /// A case for each result whose policy is converted, and the namespaces of their objects. `None` where the
-    /// deadline passed.
+    /// Makes a case for each result whose policy is converted, and the namespaces of their objects.
+    /// Returns `None` if the deadline passed.
     fn cases(
         &self,
         converted: &[Value],
@@ -299,7 +301,7 @@ impl<'d> KyvernoTest<'d> {
         Some((cases, namespaces.collect()))
     }
 
-    /// The case of one object, and its namespace; none where the policy is not converted.
+    /// The case for one object and its namespace; `None` if the policy is not converted.
     fn case(
         &self,
         result: &Value,
@@ -363,15 +365,15 @@ impl<'d> KyvernoTest<'d> {
             "review": review,
             "expect": expect,
         });
-        // Kyverno compares what all rules of a policy make of an object.
+        // Kyverno compares the object with the changes of all rules of the policy.
         if let (true, [_], Some(fields)) = (is_mutating, self.policies.as_slice(), case.as_object_mut()) {
             fields.remove("policy");
         }
         Ok(Some((case, namespace)))
     }
 
-    /// The policy, and the name of what the rule became for objects of `kind`; none where it is not converted,
-    /// which is said of the policy.
+    /// The policy, and the name of the converted rule for objects of `kind`; `None` if it is not
+    /// converted, which the conversion of the policy reports.
     fn policy(
         &self,
         name: &str,
@@ -412,7 +414,7 @@ impl<'d> KyvernoTest<'d> {
         Ok(names.find(is_made).map(|found| (root, found)))
     }
 
-    /// The object as the test says that it is changed; `None` where it does not say it.
+    /// The changed object that the test expects; `None` if it does not tell.
     fn patched(&self, result: &Value, object: &Value) -> Result<Option<Value>, String> {
         let files = result["patchedResources"]
             .as_str()
@@ -470,7 +472,7 @@ impl CaseLimit<'_> {
     }
 }
 
-/// The review of a CREATE, and the object's namespace.
+/// The review of a CREATE, and the namespace of the object.
 fn review(object: &mut Value) -> (Value, Option<String>) {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
@@ -478,7 +480,7 @@ fn review(object: &mut Value) -> (Value, Option<String>) {
     let resource = manifest::built_in_resource(group, &kind, "");
     let mut review = json!({"userInfo": {"username": "kyverno-test"}});
     if resource.is_none() {
-        // Which resource it is matters to no rule: they name the group alone.
+        // The name of the resource does not matter, because rules only contain its group.
         review["resource"] =
             json!({"group": group, "version": version, "resource": format!("{}s", kind.to_lowercase())});
     }
