@@ -1,6 +1,7 @@
-//! When a rule applies: for which operations, to which object, and whether that object failed before.
+//! When a rule applies: for which operations, to which object, and whether that object failed
+//! before.
 //!
-//! A PolicyException (`kyverno.io`) is a condition of the rules that it names.
+//! A PolicyException (`kyverno.io`) becomes a condition of the rules that it names.
 
 #![expect(
     clippy::indexing_slicing,
@@ -22,30 +23,30 @@ use crate::conversion;
 use crate::conversion::{Conversion, Refusal};
 use crate::kyverno::expression::{CelCondition, Judged, is_wildcard_match, one_of};
 
-/// The variable that is the object, or the old one of a DELETE.
+/// The variable for the object, or for the old object of a DELETE.
 pub(crate) const VARIABLE: &str = "variables.object";
 
 /// When a rule applies.
 pub(crate) struct Applies {
-    /// For which operations; for others its preconditions never hold.
+    /// The operations; for others the preconditions never hold.
     pub(crate) operations: Vec<&'static str>,
     pub(crate) scope: Scope,
     pub(crate) preconditions: Judged,
 }
 
-/// The longest name of a rule of which a policy can be made. Longer ones are not compared with patterns, which
-/// takes as many steps as both are long, times each other.
+/// The longest name of a rule that can become a policy, in bytes. Longer names are not compared
+/// with patterns, because that takes time proportional to the product of both lengths.
 const MAX_RULE_NAME_BYTES: usize = 253;
 
-/// Objects that PolicyExceptions take out.
+/// Objects that a PolicyException exempts.
 #[derive(Debug, Clone)]
 struct Exception {
-    /// Policies, and patterns of the names of their rules.
+    /// Names of policies, each with patterns of the names of their rules.
     rules: Vec<(String, Vec<String>)>,
     filters: Filters,
 }
 
-/// The PolicyExceptions beside the policies.
+/// The PolicyExceptions that are converted together with the policies.
 #[derive(Debug, Default)]
 pub(crate) struct Exceptions {
     all: Vec<Exception>,
@@ -67,7 +68,7 @@ impl Applies {
         for operation in operations.iter().filter(|operation| matching.runs_for(operation)) {
             let scope = names(rule, matching, &[operation])?;
             let of_operation = preconditions(rule, &scope)?;
-            // A DELETE passes a pattern, unless its preconditions have an error.
+            // A pattern admits every DELETE, so that only an error of the preconditions matters.
             let passes = *operation == "DELETE" && validate::passes_deletes(&rule["validate"]);
             if of_operation.condition.is(false) || passes && !of_operation.may_fail {
                 continue;
@@ -83,7 +84,7 @@ impl Applies {
                 "they hold for no operation, so that the rule has no effect",
             );
         };
-        // An object of a single operation is named otherwise than one of several.
+        // The name of the object depends on the number of operations.
         let preconditions = match is_same && (known.condition.is(true) || !left.contains(&"DELETE")) {
             true => known,
             false => preconditions(rule, &scope)?,
@@ -107,8 +108,9 @@ impl Applies {
         }
     }
 
-    /// Whether the old object failed, as if it had been created by nobody that is known: Kyverno lets it keep
-    /// failing, unless the rule has preconditions, which it cannot read of the old object.
+    /// The condition that the old object failed as if it had been created by an unknown user.
+    /// Kyverno lets such an object keep failing, unless the rule has preconditions, which it cannot
+    /// evaluate for the old object.
     pub(crate) fn failed_before(&self, rule: &Value, matching: &Matching) -> Result<Judged, Refusal> {
         let before = FilterSubject {
             object: "oldObject",
@@ -133,7 +135,7 @@ impl Applies {
             is_whole,
             matching.condition(before),
             matching.exclusion(before).not(),
-            // Of the old object Kyverno asks for exceptions to Pod Security alone.
+            // For the old object, Kyverno considers exceptions only to Pod Security rules.
             match rule["validate"]["podSecurity"].is_object() {
                 true => matching
                     .excepted(FilterSubject {
@@ -157,7 +159,7 @@ fn preconditions(rule: &Value, scope: &Scope) -> Result<Judged, Refusal> {
     conditions::judged(&rule["preconditions"], scope).map_err(|refusal| refusal.within("preconditions"))
 }
 
-/// Where the names in a rule for these operations lead.
+/// The scope of the names in a rule for these operations.
 fn names(rule: &Value, matching: &Matching, operations: &[&str]) -> Result<Scope, Refusal> {
     let scope = Scope {
         object: object_of(operations).to_owned(),
@@ -177,14 +179,14 @@ fn names(rule: &Value, matching: &Matching, operations: &[&str]) -> Result<Scope
     with_variables(scope, rule)
 }
 
-/// The same with the variables of `context`.
+/// The scope with the variables of `context`.
 pub(crate) fn with_variables(mut scope: Scope, rule: &Value) -> Result<Scope, Refusal> {
     scope.names.clear();
     context::add_variables(&rule["context"], &mut scope)?;
     Ok(scope)
 }
 
-/// The object that a rule looks at: before a DELETE there is the old one alone.
+/// The object that a rule applies to: for a DELETE, this is the old object.
 pub(crate) fn object_of(operations: &[&str]) -> &'static str {
     match operations {
         ["DELETE"] => "oldObject",
@@ -196,7 +198,7 @@ pub(crate) fn object_of(operations: &[&str]) -> &'static str {
 // === impl Exceptions ===
 
 impl Exceptions {
-    /// Those among the documents that can be read; `refusals` says why another cannot.
+    /// Reads the valid exceptions among the documents. [`Exceptions::convert`] reports the others.
     pub(crate) fn read(documents: &[Document]) -> Self {
         let mut exceptions = Self::default();
         for document in documents {
@@ -225,7 +227,7 @@ impl Exceptions {
         exceptions
     }
 
-    /// Those that name the rule.
+    /// The exceptions that name the rule.
     pub(crate) fn of(&self, policy: &str, rule: &str) -> Vec<Filters> {
         if rule.len() > MAX_RULE_NAME_BYTES {
             return Vec::new();
@@ -239,7 +241,8 @@ impl Exceptions {
         found.map(|exception| exception.filters.clone()).collect()
     }
 
-    /// What becomes of the PolicyException that `document` is: a condition of the policies that it names.
+    /// Converts the PolicyException in `document`, which becomes a condition of the policies that
+    /// it names.
     pub(crate) fn convert(&self, document: &Document) -> Conversion {
         let mut made = Conversion::default();
         let path = FieldPath::root().field("spec");

@@ -1,8 +1,8 @@
-//! `preconditions` and `deny.conditions`: what holds of the values of variables
+//! `preconditions` and `deny.conditions`: conditions on the values of variables
 //! (`pkg/engine/variables` of Kyverno).
 //!
-//! Kyverno asks one condition after the other, and an error ends that with an error. So do the
-//! expressions made here, wherever one of them may have an error.
+//! Kyverno evaluates conditions in order, and an error of one is the error of all. The generated
+//! expressions behave the same where a condition may fail.
 
 use serde_json::Value;
 
@@ -15,16 +15,16 @@ use crate::conversion::Refusal;
 use crate::kyverno::expression::{CelCondition, Judged, has_wildcard, literal};
 use portcullis_cel::{Quantity, Semver};
 
-/// An operator; upper and lower case are the same, but in those that order.
+/// An operator. Its name is case-insensitive, except for operators that order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ConditionOperator {
     Equals,
     NotEquals,
     /// One of the set operators.
     In(Set),
-    /// One of the operators that order, by its sign.
+    /// An ordering operator, with its sign.
     Orders(&'static str),
-    /// The same for durations alone.
+    /// An ordering operator for durations only, with its sign.
     OrdersDurations(&'static str),
 }
 
@@ -67,7 +67,7 @@ impl ConditionOperator {
     }
 }
 
-/// Whether the operator holds between the two.
+/// The condition that the operator holds between key and value.
 pub(crate) fn compare(
     operator: ConditionOperator,
     key: &Term,
@@ -98,9 +98,9 @@ pub(crate) fn compare(
     })
 }
 
-/// The condition that `body` makes of a term, which is evaluated once. `sign` stands for it until it is known
-/// how often it is named; no text of a policy has it as it is. `is_sole` says that all parts of the condition are
-/// about this term.
+/// The condition that `body` makes from a term, which is evaluated only once. `sign` is a
+/// placeholder until it is known how often the term is used; no policy contains this character.
+/// `is_sole` tells that every part of the condition is about this term.
 fn with_name(
     scope: &Scope,
     term: &Term,
@@ -115,7 +115,7 @@ fn with_name(
     let value = term.whole();
     let is_single = made.count(sign) == 1 && !made.has_macro();
     let may_stand = match term.may_fail() {
-        // Wherever an operator may pass over it, an error would be lost.
+        // An operator that short-circuits would lose an error.
         true => is_single && made.is_comparison() || is_sole && is_short(value) && made.count(sign) > 0,
         false => is_single || made.count(sign) == 0 || is_short(value),
     };
@@ -129,7 +129,7 @@ fn with_name(
     )))
 }
 
-/// What is known already, since both are plain texts.
+/// The result, if both operands are constant plain strings.
 fn folded(operator: ConditionOperator, key: &Term, value: &Term) -> Option<bool> {
     let Some(Value::String(key)) = &key.constant else {
         return None;
@@ -155,13 +155,13 @@ fn folded(operator: ConditionOperator, key: &Term, value: &Term) -> Option<bool>
     match operator {
         ConditionOperator::Equals => Some(is_one),
         ConditionOperator::NotEquals => Some(!is_one),
-        // The old ones take a text for no set.
+        // The old operators do not accept a string as a set.
         ConditionOperator::In(set) if !set.is_old || value.is_array() => Some(is_one != set.is_negated),
         _ => None,
     }
 }
 
-// Order.
+// Ordering operators.
 
 fn orders(sign: &str, key: &Term, value: &Term) -> Result<CelCondition, Refusal> {
     if key.is_only(NUMBERS) && value.is_only(NUMBERS) {
@@ -282,14 +282,14 @@ fn orders_durations(sign: &str, key: &Term, value: &Term) -> Result<CelCondition
     ]))
 }
 
-/// A piece of a text: as it is written, or a variable.
+/// A piece of a string: literal text or a variable.
 #[derive(Debug, PartialEq)]
 pub(crate) enum TextPiece<'t> {
     Text(&'t str),
     Variable(&'t str),
 }
 
-/// Whether the conditions hold: `any` and `all`, or a list of which all must.
+/// The condition that the conditions hold: `any` and `all`, or a list, all of which must hold.
 pub(crate) fn judged(written: &Value, scope: &Scope) -> Result<Judged, Refusal> {
     let holds = Judged::sure(CelCondition::constant(true));
     match written {
@@ -302,7 +302,7 @@ pub(crate) fn judged(written: &Value, scope: &Scope) -> Result<Judged, Refusal> 
                 any => each(any, scope, true).map_err(|refusal| refusal.within("any"))?,
             };
             let all = each(&written["all"], scope, false).map_err(|refusal| refusal.within("all"))?;
-            // Both lists are asked, whatever the first says.
+            // Kyverno evaluates both lists, whatever the result of the first.
             let all = match any.condition.is(false) {
                 true => all.and(any.clone()),
                 false => all,
@@ -347,7 +347,7 @@ fn one(written: &Value, scope: &Scope) -> Result<Judged, Refusal> {
     compare(operator, &key, &value, scope)
 }
 
-/// A value in which variables may stand.
+/// A value that may contain variables.
 pub(crate) fn operand(written: &Value, scope: &Scope) -> Result<Term, Refusal> {
     match written {
         Value::String(text) => of_text(text, scope),
@@ -389,7 +389,7 @@ fn of_text(text: &str, scope: &Scope) -> Result<Term, Refusal> {
     }
 }
 
-/// The value within a text.
+/// The value as a part of a string.
 fn within_text(term: &Term) -> Result<String, Refusal> {
     match &term.constant {
         Some(Value::String(text)) => Ok(literal(text)),
@@ -402,13 +402,13 @@ fn within_text(term: &Term) -> Result<String, Refusal> {
     }
 }
 
-/// What a variable is, which stands in `{{ }}`.
+/// The value of the variable with this query, which stands in `{{ }}`.
 pub(crate) fn variable(query: &str, scope: &Scope) -> Result<Term, Refusal> {
     let (node, texts) = jmespath::parse_with_texts(query).map_err(no_query(query))?;
     if texts.is_empty() {
         return scope.term(&node);
     }
-    // Kyverno resolves what is in quotes first, even where the query does not need it.
+    // Kyverno first resolves variables in quotes, even if the query does not need them.
     let mut inner = scope.clone();
     let mut bindings = Vec::new();
     for text in &texts {
@@ -439,8 +439,8 @@ fn no_query(query: &str) -> impl FnOnce(String) -> Refusal {
     move |reason| Refusal::here(format!("`{query}` is no JMESPath that is converted: {reason}"))
 }
 
-/// A text in the quotes of a query, an error where its variables have what would end it there, or would be no part
-/// of a variable.
+/// A string in the quotes of a query. It fails if the value of a variable in it could end the
+/// string, or the variable around it.
 fn quoted(text: &str, scope: &Scope) -> Result<Term, Refusal> {
     let mut parts = Vec::new();
     for piece in pieces(text)? {
@@ -457,10 +457,11 @@ fn quoted(text: &str, scope: &Scope) -> Result<Term, Refusal> {
     Ok(Term::text(&format!("({})", parts.join(" + ")), true))
 }
 
-/// What neither ends a text in single quotes, or keeps it from its end, nor the variable that it stands in.
+/// Matches values that neither end a string in single quotes, nor escape its end, nor end the
+/// variable around it.
 const PLAIN: &str = r"^([^'{}]*[^'{}\\])?$";
 
-/// The pieces of a text.
+/// Splits a string into pieces.
 pub(crate) fn pieces(text: &str) -> Result<Vec<TextPiece<'_>>, Refusal> {
     let refused = |reason: &str| Err(Refusal::here(reason));
     if text.contains("$(") {

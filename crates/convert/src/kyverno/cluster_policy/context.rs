@@ -8,8 +8,7 @@ use super::{conditions, jmespath};
 use crate::conversion;
 use crate::conversion::Refusal;
 
-/// Adds the variables of `context` to the names that `scope` knows. Those that come before may be named in those
-/// that follow.
+/// Adds the variables of `context` to the names of `scope`. Each may refer to those before it.
 pub(crate) fn add_variables(context: &Value, scope: &mut Scope) -> Result<(), Refusal> {
     for (index, entry) in context.as_array().into_iter().flatten().enumerate() {
         let name = entry["name"].as_str().unwrap_or_default();
@@ -65,7 +64,7 @@ fn variable(entry: &Value, scope: &Scope) -> Result<Term, Refusal> {
     Ok(value.or_default(default.as_ref(), scope))
 }
 
-/// The ConfigMap that a rule names, as `paramKind` of its policy and `paramRef` of its binding.
+/// The ConfigMap that a rule refers to, as `paramKind` of its policy and `paramRef` of its binding.
 pub(crate) fn parameter(rule: &Value, namespace: Option<&str>) -> Result<Option<[Value; 2]>, Refusal> {
     let mut found = None;
     for (index, entry) in rule["context"].as_array().into_iter().flatten().enumerate() {

@@ -1,4 +1,4 @@
-//! Changes of an object as the operations of a JSONPatch, in CEL.
+//! Changes of an object as the operations of a JSONPatch in CEL.
 
 use serde_json::Value;
 
@@ -12,65 +12,65 @@ use portcullis_policy::admission::apply::Schemas;
 /// How deep patches may nest.
 pub(crate) const MAX_DEPTH: usize = 20;
 
-/// How long what becomes of one rule may be.
+/// The most bytes of the expression for one rule.
 pub(crate) const MAX_EDITS_BYTES: usize = 50_000;
 
-/// A step of the path to a part of an object.
+/// A step of the path to a part of the object.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum PathStep {
     /// A field, or a key of a map.
     Key(String),
-    /// A key of a map, as CEL.
+    /// A key of a map that is a CEL expression.
     ComputedKey(String),
-    /// A place in a list: a number, `-`, or a name of CEL.
+    /// An index of a list: a number, `-`, or a CEL variable.
     Index(String),
 }
 
 /// A change.
 #[derive(Debug, Clone)]
 pub(crate) enum Edit {
-    /// One operation, with a value of CEL unless it removes.
+    /// An operation. Its value is CEL, and absent for a removal.
     Operation(&'static str, Vec<PathStep>, Option<String>),
-    /// The first changes where the condition holds, or else the others.
+    /// The first changes if the condition holds, otherwise the others.
     Choice(CelCondition, Vec<Edit>, Vec<Edit>),
-    /// The changes for each element of a list.
+    /// Changes for each element of a list.
     Each(EachElement),
-    /// Other elements of a list, by operations that are CEL.
+    /// Replaces the elements of a list by operations, which are a CEL expression.
     Elements(Vec<PathStep>, String),
 }
 
 /// Changes for each element of a list.
 #[derive(Debug, Clone)]
 pub(crate) struct EachElement {
-    /// The list, as CEL.
+    /// The list in CEL.
     pub(crate) list: String,
-    /// The names of an element's place and of itself.
+    /// The CEL variables for the index of an element and for the element.
     pub(crate) index: String,
     pub(crate) element: String,
-    /// For which elements.
+    /// The condition on elements for which the changes are made.
     pub(crate) applies: CelCondition,
-    /// Whether the last element comes first.
+    /// Whether the elements are taken in reverse order.
     pub(crate) is_reversed: bool,
     pub(crate) edits: Vec<Edit>,
 }
 
-/// A part of the object that is patched.
+/// A part of the patched object.
 #[derive(Debug, Clone)]
 pub(crate) struct PatchPart {
     pub(crate) path: Vec<PathStep>,
-    /// Its CEL, and the same as an optional value.
+    /// The selection of the part in CEL, and the same as an optional.
     plain: String,
     optional: String,
-    /// Whether it may not be there: an earlier change makes it.
+    /// Whether the part may be missing in the object, because an earlier change creates it.
     is_made: bool,
-    /// Whether Kubernetes itself serves the object, whose values are not null.
+    /// Whether the object is of a kind that Kubernetes serves, and so has no null values.
     is_typed: bool,
 }
 
 // === impl PatchPart ===
 
 impl PatchPart {
-    /// The object that the scope is about.
+    /// The object of the scope.
     pub(crate) fn object(scope: &Scope) -> Self {
         Self {
             path: Vec::new(),
@@ -102,7 +102,7 @@ impl PatchPart {
         )
     }
 
-    /// The key that CEL computes.
+    /// The key that is a CEL expression.
     pub(crate) fn computed(&self, key: &str) -> Self {
         let (plain, optional) = (
             format!("{}[{key}]", self.plain),
@@ -111,7 +111,8 @@ impl PatchPart {
         self.with(PathStep::ComputedKey(key.to_owned()), plain, optional)
     }
 
-    /// The element at a place that is written: a negative one counts from the end, and `-` comes after it.
+    /// The element at a constant index: a negative one counts from the end, and `-` is the position
+    /// after the end.
     pub(crate) fn place(&self, place: &str) -> Self {
         let list = self.value();
         let at = match place.strip_prefix('-') {
@@ -122,7 +123,7 @@ impl PatchPart {
         self.with(step, format!("{list}[{at}]"), format!("{list}[?{at}]"))
     }
 
-    /// The element at `index` of the list that it is; `element` is its CEL.
+    /// The element at `index` of this list; `element` is its CEL.
     pub(crate) fn item(&self, index: &str, element: &str) -> Self {
         let step = PathStep::Index(index.to_owned());
         let mut item = self.with(step, element.to_owned(), element.to_owned());
@@ -130,13 +131,13 @@ impl PatchPart {
         item
     }
 
-    /// The same, made by an earlier change where it is missing.
+    /// The same part, which an earlier change creates if it is missing.
     pub(crate) fn made(mut self) -> Self {
         self.is_made |= !self.is_always_there();
         self
     }
 
-    /// Its CEL, where it is there.
+    /// The value in CEL, if the part is present.
     pub(crate) fn value(&self) -> String {
         match self.is_made {
             true => format!("{}.value()", self.optional),
@@ -144,7 +145,7 @@ impl PatchPart {
         }
     }
 
-    /// Whether `child`, which is one of its fields, keys or elements, is there.
+    /// The condition that `child`, a field, key or element of this part, is present.
     pub(crate) fn has(&self, child: &Self) -> CelCondition {
         if child.is_always_there() {
             return CelCondition::constant(true);
@@ -156,7 +157,7 @@ impl PatchPart {
             }
             _ => CelCondition::primary(format!("{}.hasValue()", child.optional)),
         };
-        // Kyverno takes null for nothing.
+        // Kyverno treats null as absent.
         match self.is_typed || self.is_metadata() {
             true => there,
             false => CelCondition::all([
@@ -166,7 +167,7 @@ impl PatchPart {
         }
     }
 
-    /// Whether every object has it.
+    /// Whether every object has the part.
     fn is_always_there(&self) -> bool {
         let names: Option<Vec<&str>> = self.path.iter().map(PathStep::key).collect();
         match names.as_deref() {
@@ -187,12 +188,12 @@ impl PatchPart {
         self.path.first().and_then(PathStep::key) == Some("metadata")
     }
 
-    /// The names on its path; places in lists are left out.
+    /// The field names and keys on the path, without list indexes.
     pub(crate) fn names(&self) -> Vec<&str> {
         self.path.iter().filter_map(PathStep::key).collect()
     }
 
-    /// An operation about it.
+    /// An operation on the part.
     pub(crate) fn operation(&self, operation: &'static str, value: Option<String>) -> Edit {
         Edit::Operation(operation, self.path.clone(), value)
     }
@@ -208,18 +209,18 @@ impl PathStep {
         }
     }
 
-    /// Whether what is added there, or removed, moves other elements.
+    /// Whether adding or removing at this step moves other elements.
     pub(crate) const fn shifts(&self) -> bool {
         matches!(self, Self::Index(_))
     }
 
-    /// Whether it is a name for a place in a list.
+    /// Whether the step is a CEL variable for the index of a list.
     pub(crate) fn is_named_index(&self) -> bool {
         matches!(self, Self::Index(index) if index.starts_with(|first: char| first.is_ascii_alphabetic()))
     }
 }
 
-/// The path as CEL: a JSON pointer.
+/// The path as a JSON Pointer in CEL.
 fn pointer(path: &[PathStep]) -> String {
     let (mut parts, mut text) = (Vec::new(), String::new());
     for step in path {
@@ -249,7 +250,7 @@ fn pointer(path: &[PathStep]) -> String {
 // === impl Edit ===
 
 impl Edit {
-    /// The paths of its operations.
+    /// Collects the paths of all operations.
     pub(crate) fn paths<'e>(edits: &'e [Self], found: &mut Vec<&'e [PathStep]>) {
         for edit in edits {
             match edit {
@@ -263,7 +264,7 @@ impl Edit {
         }
     }
 
-    /// The edits where the condition holds.
+    /// The edits, if the condition holds.
     pub(crate) fn only_if(condition: CelCondition, edits: Vec<Self>) -> Vec<Self> {
         match edits.is_empty() || condition.is(false) {
             true => Vec::new(),
@@ -272,11 +273,11 @@ impl Edit {
         }
     }
 
-    /// A list of operations, as CEL.
+    /// The list of operations in CEL.
     ///
     /// # Errors
     ///
-    /// It is too long.
+    /// The expression is too long.
     pub(crate) fn expression(edits: &[Self]) -> Result<String, Refusal> {
         let expression = Self::joined(edits);
         match expression.len() {
@@ -337,10 +338,10 @@ impl Edit {
     }
 }
 
-/// The elements of a list in another order, and others among them.
+/// Reorders the elements of a list, and adds new ones.
 ///
-/// An API server writes no element of a list of its object into the value of an operation. So each element is copied
-/// behind the list, and then what was there before is removed.
+/// An API server does not accept elements of a list of the object in the value of an operation. So
+/// each element is copied to the end of the list, and then the original elements are removed.
 pub(crate) struct NewElements<'p> {
     part: &'p PatchPart,
     index: String,
@@ -349,7 +350,7 @@ pub(crate) struct NewElements<'p> {
 }
 
 impl<'p> NewElements<'p> {
-    /// `index` and `element` are names for an element's place and for itself.
+    /// `index` and `element` are CEL variables for the index of an element and for the element.
     pub(crate) fn of(part: &'p PatchPart, (index, element): (&str, &str)) -> Self {
         Self {
             part,
@@ -364,7 +365,7 @@ impl<'p> NewElements<'p> {
         pointer(&[self.part.path.as_slice(), &[step]].concat())
     }
 
-    /// The operations that copy those for which the condition holds, as CEL.
+    /// The operations, in CEL, that copy the elements for which the condition holds.
     fn copies(&self, condition: &CelCondition) -> String {
         let Self { index, element, .. } = self;
         let copy = format!(
@@ -378,13 +379,13 @@ impl<'p> NewElements<'p> {
         )
     }
 
-    /// All for which the condition holds.
+    /// Copies all elements for which the condition holds.
     pub(crate) fn all(mut self, condition: &CelCondition) -> Self {
         self.parts.push(self.copies(condition));
         self
     }
 
-    /// The first for which the condition holds, or else this value.
+    /// Copies the first element for which the condition holds, or adds `value` if there is none.
     pub(crate) fn first_or(&mut self, condition: &CelCondition, value: &str) {
         let there = format!("{}.exists({}, {condition})", self.part.value(), self.element);
         let add = format!("JSONPatch{{op: 'add', path: {}, value: {value}}}", self.at("-"));
@@ -392,7 +393,7 @@ impl<'p> NewElements<'p> {
             .push(format!("({there} ? [{}[0]] : [{add}])", self.copies(condition)));
     }
 
-    /// The change of the list to them.
+    /// The change of the list.
     pub(crate) fn edit(mut self) -> Edit {
         let remove = format!("JSONPatch{{op: 'remove', path: {}}}", self.at("0"));
         self.parts
@@ -401,7 +402,9 @@ impl<'p> NewElements<'p> {
     }
 }
 
-/// The elements that match before the others, and their list. The names are those of an element's place and of itself.
+/// Moves the matching elements to the front, and returns the change and the list of matching
+/// elements. The names are those of the CEL variables for the index of an element and for the
+/// element.
 pub(crate) fn matching_first(
     part: &PatchPart,
     (index, element): (&str, &str),
@@ -421,8 +424,8 @@ pub(crate) fn matching_first(
 
 // Values.
 
-/// A value of a patch as CEL, with the values of its variables. `fallible` gets those that may have an error,
-/// which is one of the whole rule.
+/// A value of a patch in CEL, including its variables. Values whose evaluation may fail are added
+/// to `fallible`; an error of one is an error of the whole rule.
 pub(crate) fn value(written: &Value, scope: &Scope, fallible: &mut Vec<String>) -> Result<String, Refusal> {
     match written {
         Value::String(_) => text(written, scope, fallible),
@@ -456,7 +459,7 @@ pub(crate) fn value(written: &Value, scope: &Scope, fallible: &mut Vec<String>) 
     }
 }
 
-/// A text with variables as CEL.
+/// A string with variables in CEL.
 pub(crate) fn text(written: &Value, scope: &Scope, fallible: &mut Vec<String>) -> Result<String, Refusal> {
     let term = conditions::operand(written, scope)?;
     if !(term.is_only(TEXT) || term.is_never_null && term.is_only(TEXT | NULL)) {
@@ -470,7 +473,7 @@ pub(crate) fn text(written: &Value, scope: &Scope, fallible: &mut Vec<String>) -
     Ok(term.whole().to_owned())
 }
 
-/// The edits, or an error where one of these values has one.
+/// The edits, which fail if the evaluation of one of these values fails.
 pub(crate) fn unless_failing(fallible: &[String], edits: Vec<Edit>) -> Vec<Edit> {
     if fallible.is_empty() || edits.is_empty() {
         return edits;
@@ -479,7 +482,7 @@ pub(crate) fn unless_failing(fallible: &[String], edits: Vec<Edit>) -> Vec<Edit>
     vec![Edit::Choice(CelCondition::relation(evaluated), edits, Vec::new())]
 }
 
-// What objects have.
+// The fields of kinds.
 
 fn kinds(scope: &Scope) -> impl Iterator<Item = GroupVersionKind<'_>> {
     scope
@@ -493,8 +496,8 @@ fn kinds(scope: &Scope) -> impl Iterator<Item = GroupVersionKind<'_>> {
         })
 }
 
-/// Refuses what objects of a kind do not have: an API server drops it of Kyverno's patch, and of its own patch it
-/// refuses the request.
+/// Refuses a field that objects of a kind lack: an API server drops it from Kyverno's patch, but
+/// rejects the request with such a patch of an admission policy.
 pub(crate) fn check_known(scope: &Scope, names: &[&str]) -> Result<(), Refusal> {
     for kind in kinds(scope) {
         if !matches!(Schemas::builtin().is_atomic(&kind, names), Ok(Some(_))) {
@@ -509,7 +512,7 @@ pub(crate) fn check_known(scope: &Scope, names: &[&str]) -> Result<(), Refusal> 
     Ok(())
 }
 
-/// The same for all that a value has.
+/// Like [`check_known`], for all fields in a value.
 pub(crate) fn check_known_value(scope: &Scope, names: &[&str], value: &Value) -> Result<(), Refusal> {
     match value {
         Value::Object(entries) => entries.iter().try_for_each(|(key, value)| {
@@ -524,7 +527,7 @@ pub(crate) fn check_known_value(scope: &Scope, names: &[&str], value: &Value) ->
     }
 }
 
-/// Whether a list or map can only be replaced as a whole, in all kinds.
+/// Whether a list or map can only be replaced as a whole, for all kinds.
 pub(crate) fn is_atomic(scope: &Scope, names: &[&str]) -> bool {
     let mut kinds = kinds(scope);
     kinds.all(|kind| matches!(Schemas::builtin().is_atomic(&kind, names), Ok(Some(true))))

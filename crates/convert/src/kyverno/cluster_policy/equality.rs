@@ -1,5 +1,5 @@
-//! When values are equal to Kyverno, as durations, as quantities, as wildcard patterns; and the operators
-//! of conditions that ask whether keys are in a set.
+//! Equality of values in Kyverno: as durations, as quantities, as wildcard patterns. Also the
+//! operators of conditions for keys in sets.
 
 use serde_json::Value;
 
@@ -76,7 +76,7 @@ fn equals_number(name: &str, number: &Value) -> CelCondition {
     }
 }
 
-/// The condition for values of this type alone.
+/// The condition, restricted to values of this type.
 pub(crate) fn guarded(key: &Term, shape: u8, condition: CelCondition) -> CelCondition {
     if !key.may_be(shape) || condition.is(false) {
         return CelCondition::constant(false);
@@ -93,7 +93,8 @@ pub(crate) fn guarded(key: &Term, shape: u8, condition: CelCondition) -> CelCond
     CelCondition::all([is_type, condition])
 }
 
-/// Whether the key is a text that equals `text`: as durations, as quantities, or as a pattern.
+/// The condition that the key is a string that equals `text`: as a duration, as a quantity, or as a
+/// pattern.
 fn guarded_text(key: &Term, text: &str) -> CelCondition {
     let name = &key.value;
     let is_amount = Quantity::parse(text).is_ok();
@@ -108,7 +109,7 @@ fn guarded_text(key: &Term, text: &str) -> CelCondition {
             )),
         ])
     } else if !has_wildcard(text) {
-        // No other type equals a text.
+        // No value of another type equals a string.
         if duration.is_none() {
             return match key.may_be(TEXT) {
                 true => CelCondition::relation(format!("{name} == {}", literal(text))),
@@ -131,7 +132,7 @@ fn guarded_text(key: &Term, text: &str) -> CelCondition {
     guarded(key, TEXT, condition)
 }
 
-/// Whether the text is a duration that counts as one.
+/// The condition that a string is compared as a duration, which `0` is not.
 pub(crate) fn is_duration_text(name: &str) -> CelCondition {
     CelCondition::all([
         CelCondition::primary(format!("{name}.matches({})", literal(DURATION))),
@@ -147,7 +148,7 @@ pub(crate) fn is_plain_number(text: &str) -> bool {
             .all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte))
 }
 
-/// Whether two values of the object are equal.
+/// The condition that two values of the object are equal.
 fn equal_values(key: &Term, value: &Term) -> CelCondition {
     let (left, right) = (&key.value, &value.value);
     let are_durations = CelCondition::all([is_duration_text(left), is_duration_text(right)]);
@@ -194,7 +195,7 @@ fn equal_values(key: &Term, value: &Term) -> CelCondition {
     both_texts.choice(&texts, &others)
 }
 
-/// Whether the text `text` matches the pattern that the object has in `pattern`.
+/// The condition that the string `text` matches the pattern in the value `pattern`.
 pub(crate) fn matches_text(text: &str, pattern: &str) -> CelCondition {
     let expression = format!(
         "'(?s)^\\\\Q' + {pattern}.replace('\\\\E', '\\\\E\\\\\\\\E\\\\Q').replace('*', '\\\\E.*\\\\Q').replace('?', \
@@ -211,18 +212,20 @@ pub(crate) fn matches_text(text: &str, pattern: &str) -> CelCondition {
 pub(crate) struct Set {
     pub(crate) is_any: bool,
     pub(crate) is_negated: bool,
-    /// Whether it is one of the old operators, which know no wildcards in lists.
+    /// Whether this is an old operator, which does not support wildcards in lists.
     pub(crate) is_old: bool,
 }
 
-/// What a key is compared with by a set operator.
+/// The set with which a set operator compares keys.
 struct Choices {
     texts: Vec<String>,
     /// Whether wildcards in the key count, too.
     is_mutual: bool,
-    /// The text of a list that is written as JSON, which a list of that text alone is in.
+    /// The string of a list that is written as JSON. A list that contains only this string is also
+    /// in the set.
     whole: Option<String>,
-    /// Whether it is no set, so that only the text itself is in it, and nothing is out of it.
+    /// Whether the value is not a set. Then only the string itself is in it, and nothing is
+    /// outside.
     is_invalid: bool,
 }
 
@@ -331,8 +334,8 @@ fn printed(value: &Value) -> Result<String, Refusal> {
     }
 }
 
-/// A value of the object as Go prints it, where Kyverno compares texts. Of maps and lists it is only known
-/// how the text begins, which is enough where they match nothing.
+/// A value of the object as Go prints it, where Kyverno compares strings. For maps and lists, only
+/// the beginning of the string is known, which suffices as long as it matches nothing.
 fn text_of(name: &str, shape: u8, scope: &Scope) -> String {
     let number = if scope.has_integers {
         name.to_owned()
@@ -358,10 +361,10 @@ fn text_of(name: &str, shape: u8, scope: &Scope) -> String {
     format!("({text})")
 }
 
-/// What the elements of a list may be.
+/// The types that the elements of a list may have.
 const ELEMENTS: u8 = TEXT | NUMBERS | BOOL | NULL | MAP | LIST;
 
-/// What a set operator says of `key`, of which only the types `shape` count.
+/// The condition of a set operator for `key`, as far as it has the types `shape`.
 fn among(set: Set, key: &Term, shape: u8, choices: &Choices, scope: &Scope) -> CelCondition {
     if choices.is_invalid {
         let Some(text) = choices.texts.first().filter(|_| !set.is_negated) else {
@@ -396,7 +399,7 @@ fn among(set: Set, key: &Term, shape: u8, choices: &Choices, scope: &Scope) -> C
     }
 }
 
-/// Whether the text is one of the choices.
+/// The condition that the string is one of the choices.
 fn is_one_of(text: &str, choices: &Choices, is_plain: bool, is_exact: bool) -> CelCondition {
     let texts: Vec<&str> = choices.texts.iter().map(String::as_str).collect();
     if is_exact {
@@ -415,7 +418,7 @@ fn is_one_of(text: &str, choices: &Choices, is_plain: bool, is_exact: bool) -> C
     CelCondition::any(any)
 }
 
-/// The same where the set is a value of the object.
+/// Like [`among`], for a set that is a value of the object.
 fn among_values(
     set: Set,
     key: &Term,

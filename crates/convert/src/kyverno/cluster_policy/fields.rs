@@ -1,6 +1,7 @@
-//! The fields of ClusterPolicies and PolicyExceptions, and what becomes of each.
+//! The fields of ClusterPolicies and PolicyExceptions, and how each is converted.
 //!
-//! Conversion refuses a field that is not here, or with the reason that is here, and the reference page is this list.
+//! A field that is not listed is refused, and others are refused for the reason given here. The
+//! reference page is made from this list.
 
 use Fate::{Becomes, Nothing, Refused};
 use Part::{Context, Exception, Filter, Mutate, Resources, Rule, Spec, Validate};
@@ -22,7 +23,7 @@ pub(crate) enum Part {
     Exception,
 }
 
-/// What becomes of a field.
+/// How a field is converted.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Becomes(&'static str),
@@ -318,7 +319,7 @@ const FIELDS: [(Part, &str, Fate); 69] = [
     ),
 ];
 
-/// Refuses the first field of `object` that has no counterpart.
+/// Refuses the first field of `object` that cannot be converted.
 pub(crate) fn check(part: Part, object: &Value) -> Result<(), Refusal> {
     let is_there = |value: &Value| match value {
         Value::Null | Value::Bool(false) => false,
@@ -338,7 +339,7 @@ pub(crate) fn check(part: Part, object: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Each field with its place, and what becomes of it, as Markdown.
+/// Each field with its path, and how it is converted, in Markdown.
 pub(crate) fn reference() -> impl Iterator<Item = (String, String)> {
     FIELDS.iter().map(|(part, name, fate)| {
         let place = match part {

@@ -1,4 +1,4 @@
-//! Functions and comparisons of JMESPath as CEL.
+//! Functions and comparisons of JMESPath in CEL.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ const FUNCTIONS: [&str; 16] = [
 // === impl Scope ===
 
 impl Scope {
-    /// Whether the term holds where a condition is meant.
+    /// The truth value of the term, where JMESPath expects a condition.
     pub(crate) fn truth(&self, term: &Term) -> String {
         if let Some(value) = &term.constant {
             return (!is_false(value)).to_string();
@@ -42,7 +42,7 @@ impl Scope {
         }
     }
 
-    /// Whether `name`, which stands for the value of `term`, is neither null, false nor empty.
+    /// The condition that `name`, which is the value of `term`, is neither null, false nor empty.
     pub(crate) fn is_true(&self, term: &Term, name: &str) -> String {
         if term.is_only(BOOL) {
             return name.to_owned();
@@ -173,7 +173,7 @@ impl Scope {
                         true => key.to_owned(),
                         false => format!("dyn({map})[{key}]"),
                     });
-                    // An object of a known type is a map to JMESPath alone.
+                    // For CEL's checker, an object of a known type is not a map.
                     let mapped = format!("dyn({map}).map({key}, {body})");
                     match first.is_only(MAP) {
                         true => mapped,
@@ -238,7 +238,7 @@ impl Scope {
         Ok(if is_fallible { term.fallible() } else { term })
     }
 
-    /// A text, or a number as a text; an error for anything else.
+    /// A string, or a number as a string; fails for anything else.
     fn text_or_number(&self, term: &Term) -> String {
         match term.is_only(TEXT) {
             true => term.value.clone(),
@@ -251,7 +251,7 @@ impl Scope {
     fn contains(&self, whole: &Term, part: &Term) -> Term {
         let in_text = |name: &str| match (&part.constant, part.is_only(TEXT)) {
             (_, true) => format!("{name}.contains({})", part.value),
-            // No text has what is no text.
+            // No string contains a value of another type.
             (Some(_), false) => format!("size({name}) < 0"),
             (None, false) => {
                 let part = &part.value;

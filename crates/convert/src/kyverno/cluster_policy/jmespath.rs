@@ -1,8 +1,9 @@
-//! Reads JMESPath as `github.com/kyverno/go-jmespath` does, which parses by precedence.
+//! Parses JMESPath as `github.com/kyverno/go-jmespath` does, which is an operator-precedence
+//! parser.
 
 use serde_json::Value;
 
-/// How long an expression may be, in bytes.
+/// The most bytes of an expression.
 const MAX_EXPRESSION_BYTES: usize = 4096;
 
 /// How deep expressions may nest.
@@ -19,13 +20,13 @@ pub(crate) enum QueryNode {
     Sub(Box<QueryNode>, Box<QueryNode>),
     /// `[0]`
     Index(i64),
-    /// `left[]`, before what is taken of each element
+    /// `left[]` without the projection of its elements
     Flatten(Box<QueryNode>),
-    /// What is taken of each element of a list.
+    /// A projection of each element of a list.
     Projection(Box<QueryNode>, Box<QueryNode>),
-    /// What is taken of each value of a map.
+    /// A projection of each value of a map.
     ValueProjection(Box<QueryNode>, Box<QueryNode>),
-    /// What is taken of each element for which the last holds.
+    /// A list, the projection of its elements, and the condition on elements.
     Filter(Box<QueryNode>, Box<QueryNode>, Box<QueryNode>),
     List(Vec<QueryNode>),
     Hash(Vec<(String, QueryNode)>),
@@ -35,7 +36,8 @@ pub(crate) enum QueryNode {
     Not(Box<QueryNode>),
     Pipe(Box<QueryNode>, Box<QueryNode>),
     Call(String, Vec<QueryNode>),
-    /// A literal text in which variables stand: which of those that [`parse_with_texts`] returns.
+    /// A string literal that contains variables, as its index in the strings that
+    /// [`parse_with_texts`] returns.
     Text(usize),
 }
 
@@ -54,25 +56,25 @@ enum QueryToken {
     Name(String),
     Quoted(String),
     Literal(Value),
-    /// What stands in quotes, with variables in it.
+    /// A string in quotes that contains variables.
     Text(String),
     Number(i64),
-    /// An operator or a bracket.
+    /// An operator or bracket.
     Sign(&'static str),
     End,
 }
 
-/// The signs, the longer ones before those that they begin with.
+/// Operators and brackets; longer ones come before their prefixes.
 const SIGNS: [&str; 23] = [
     "[?", "[]", "||", "&&", "==", "!=", "<=", ">=", "[", "]", "{", "}", "(", ")", ",", ":", ".", "*", "@",
     "|", "<", ">", "!",
 ];
 
-/// Reads the whole text, in which no variables stand.
+/// Parses an expression without variables.
 ///
 /// # Errors
 ///
-/// What is no JMESPath, or is too long or deep.
+/// The expression is invalid, too long, or too deep.
 pub(crate) fn parse(text: &str) -> Result<QueryNode, String> {
     match parse_with_texts(text)? {
         (node, texts) if texts.is_empty() => Ok(node),
@@ -80,11 +82,12 @@ pub(crate) fn parse(text: &str) -> Result<QueryNode, String> {
     }
 }
 
-/// Reads the whole text, and the texts in single quotes in which variables stand, in their order.
+/// Parses an expression, and returns it with the strings in single quotes that contain variables,
+/// in order.
 ///
 /// # Errors
 ///
-/// What is no JMESPath, or is too long or deep.
+/// The expression is invalid, too long, or too deep.
 pub(crate) fn parse_with_texts(text: &str) -> Result<(QueryNode, Vec<String>), String> {
     if text.len() > MAX_EXPRESSION_BYTES {
         return Err(format!("an expression has at most {MAX_EXPRESSION_BYTES} bytes"));
@@ -102,7 +105,8 @@ pub(crate) fn parse_with_texts(text: &str) -> Result<(QueryNode, Vec<String>), S
     }
 }
 
-/// How many bytes the variable has that `text` begins with; none, if it begins with none that ends.
+/// The length in bytes of the variable at the start of `text`; `None` if there is none, or it has
+/// no end.
 pub(crate) fn variable_length(text: &str) -> Option<usize> {
     let mut open = 0_usize;
     text.starts_with("{{").then_some(())?;
@@ -186,8 +190,8 @@ fn token(first: char, rest: &str) -> Result<(QueryToken, &str), String> {
     }
 }
 
-/// What stands between two of these signs, and what follows. Signs within variables end nothing, and only between
-/// single quotes is each backslash before one an escape.
+/// Splits off the text between two `sign`s. Those within variables do not count, and between single
+/// quotes, every backslash before a `sign` escapes it.
 fn quoted(text: &str, sign: char) -> Result<(&str, &str), String> {
     let inner = text.strip_prefix(sign).unwrap_or(text);
     let mut is_escaped = false;
@@ -217,7 +221,7 @@ struct QueryParser {
     texts: Vec<String>,
 }
 
-/// How tightly what follows an expression binds to it.
+/// The binding power of a token after an expression.
 fn power(token: &QueryToken) -> u8 {
     match token {
         QueryToken::Sign(sign) => match *sign {
@@ -291,7 +295,7 @@ impl QueryParser {
         Ok(left)
     }
 
-    /// What begins an expression.
+    /// Parses the beginning of an expression.
     fn first(&mut self) -> ParsedQuery {
         match self.advance() {
             QueryToken::Literal(value) => Ok(QueryNode::Literal(value)),
@@ -327,7 +331,7 @@ impl QueryParser {
         }
     }
 
-    /// What follows `left`.
+    /// Parses what follows `left`.
     fn follow(&mut self, left: QueryNode) -> ParsedQuery {
         let token = self.advance();
         let QueryToken::Sign(sign) = token else {
@@ -391,7 +395,7 @@ impl QueryParser {
         Ok(QueryNode::Sub(Box::new(left), Box::new(QueryNode::Index(index))))
     }
 
-    /// What a projection takes of each element.
+    /// Parses the projection of each element.
     fn taken(&mut self, least: u8) -> Result<Box<QueryNode>, String> {
         let taken = match self.peek() {
             token if power(token) < 10 => QueryNode::Current,

@@ -1,6 +1,6 @@
-//! `patchesJson6902`: operations as Kyverno applies them, which makes missing parents on `add`, and leaves out a
-//! `remove` of what is not there (`pkg/engine/mutate/patch/patchJSON6902.go` of Kyverno, with the options of
-//! `evanphx/json-patch` that it sets).
+//! `patchesJson6902`: operations as Kyverno applies them. It creates missing parents for `add`, and
+//! ignores a `remove` of what is missing (`pkg/engine/mutate/patch/patchJSON6902.go` of Kyverno,
+//! with the options of `evanphx/json-patch` that it sets).
 
 use serde_json::Value;
 
@@ -12,37 +12,37 @@ use crate::conversion::Refusal;
 use crate::kyverno::expression::literal;
 use portcullis_policy::document;
 
-/// How long the text of a patch may be.
+/// The most bytes of a patch.
 const MAX_PATCH_BYTES: usize = 20_000;
 
-/// How many operations a patch may have.
+/// The most operations of a patch.
 const MAX_OPERATIONS: usize = 50;
 
-/// One of the loops that a patch is in, the outermost first.
+/// A loop around a patch.
 #[derive(Debug, Clone)]
 pub(crate) struct PatchedElement {
-    /// The path of its list; of the inner loops through the elements of the outer ones.
+    /// The path of the list. For an inner loop, it leads through an element of the outer one.
     pub(crate) list: Vec<PathStep>,
-    /// The names of its place and of itself.
+    /// The CEL variables for the index of an element and for the element.
     pub(crate) index: String,
     pub(crate) element: String,
     pub(crate) is_reversed: bool,
 }
 
-/// What stands in a text in place of its variables: no policy has it.
+/// Encloses the number of a variable in a text. No policy contains this character.
 const MARK: char = '\u{e002}';
 
-/// A patch, and where it is.
+/// A patch that is being converted.
 pub(crate) struct JsonPatch<'s> {
     pub(crate) scope: &'s Scope,
     pub(crate) loops: &'s [PatchedElement],
-    /// The variables in its text, as CEL, and whether they stand between quotes.
+    /// The variables in the text in CEL, and whether each is between quotes.
     variables: Vec<(String, bool)>,
     pub(crate) fallible: Vec<String>,
-    /// What is there after the operations before, and what they wrote.
+    /// The paths that previous operations have created.
     made: Vec<Vec<PathStep>>,
     written: Vec<(bool, Vec<PathStep>)>,
-    /// What is made once, before the loop.
+    /// Changes that are made once, before the loop.
     pub(crate) before: Vec<Edit>,
 }
 
@@ -61,7 +61,7 @@ impl<'s> JsonPatch<'s> {
         }
     }
 
-    /// The changes that the operations of `text` make.
+    /// The changes by the operations in `text`.
     pub(crate) fn edits(&mut self, text: &Value) -> Result<Vec<Edit>, Refusal> {
         let Some(text) = text.as_str().filter(|text| text.len() <= MAX_PATCH_BYTES) else {
             return Err(Refusal::here(format!(
@@ -83,8 +83,8 @@ impl<'s> JsonPatch<'s> {
         Ok(edits::unless_failing(&self.fallible, edits))
     }
 
-    /// The text with marks in place of its variables. Kyverno puts their values in before it reads the YAML, so that
-    /// they may end a text or change its type.
+    /// The text with marks in place of its variables. Kyverno inserts their values before it parses
+    /// the YAML, so they may end a string or change its type.
     fn marked(&mut self, text: &str) -> Result<String, Refusal> {
         if text.contains(MARK) {
             return Err(Refusal::here("a character of private use stands in it"));
@@ -117,7 +117,7 @@ impl<'s> JsonPatch<'s> {
         Ok(marked)
     }
 
-    /// The place that `elementIndex` and the like name.
+    /// The index that `elementIndex` and the like refer to.
     fn index_of(&self, query: &str) -> Option<&str> {
         let number = query.trim().strip_prefix("elementIndex")?;
         let of_loop = match number {
@@ -127,7 +127,8 @@ impl<'s> JsonPatch<'s> {
         Some(&of_loop.index)
     }
 
-    /// A text that means itself between double quotes in YAML, or else an error.
+    /// The value of a variable, which fails unless it is a string that needs no escapes between
+    /// double quotes in YAML.
     fn plain_text(&mut self, query: &str) -> Result<String, Refusal> {
         let term = conditions::variable(query, self.scope)?;
         if !(term.is_only(TEXT) || term.is_never_null && term.is_only(TEXT | NULL)) {
@@ -146,7 +147,7 @@ impl<'s> JsonPatch<'s> {
         Ok(value)
     }
 
-    /// A text with marks as CEL, or as it is.
+    /// A text with marks in CEL.
     fn unmarked(&self, text: &str) -> Result<String, Refusal> {
         let parts = text.split(MARK).enumerate().filter(|(_, part)| !part.is_empty());
         let parts: Option<Vec<String>> = parts
@@ -281,7 +282,8 @@ impl<'s> JsonPatch<'s> {
         })
     }
 
-    /// Operations are made for the object as it is before all of them.
+    /// Refuses an operation on what a previous one changed: all operations are generated for the
+    /// original object.
     fn check_order(&self, name: &str, path: &[PathStep]) -> Result<(), Refusal> {
         let begins = |path: &[PathStep], with: &[PathStep]| path.starts_with(with);
         for (is_add, written) in &self.written {
@@ -300,7 +302,7 @@ impl<'s> JsonPatch<'s> {
         Ok(())
     }
 
-    /// Where a path leads: through the elements of the loops, which are there.
+    /// The part at a path, which may lead through the elements of the loops.
     fn part(&self, path: &[PathStep]) -> Result<PatchPart, Refusal> {
         let mut part = PatchPart::object(self.scope);
         for (index, step) in path.iter().enumerate() {
@@ -335,7 +337,7 @@ impl<'s> JsonPatch<'s> {
                 "what is added at the place of an element moves the others: append with `-`",
             );
         }
-        // What is not of an element is made once.
+        // Parents that do not belong to an element are created once.
         let shared = path
             .iter()
             .rposition(PathStep::is_named_index)
@@ -378,7 +380,7 @@ impl<'s> JsonPatch<'s> {
         Ok(edits)
     }
 
-    /// The edits where everything on the path is there.
+    /// The edits if everything on the path is present, otherwise `otherwise`.
     fn where_there(
         &self,
         path: &[PathStep],
@@ -397,7 +399,7 @@ impl<'s> JsonPatch<'s> {
         Ok(edits)
     }
 
-    /// What is not there cannot be replaced.
+    /// Replacing a missing value fails.
     fn replaced(&self, path: &[PathStep], value: String) -> Result<Vec<Edit>, Refusal> {
         let part = self.part(path)?;
         let fails = part.operation("replace", Some(FAILS.to_owned()));
@@ -424,7 +426,7 @@ fn is_index(step: Option<&PathStep>) -> bool {
     matches!(step, Some(PathStep::Index(_)))
 }
 
-/// What Kyverno makes of a missing parent.
+/// The value within the missing parents that Kyverno creates.
 fn nested(path: &[PathStep], value: &str) -> Result<String, Refusal> {
     let mut made = value.to_owned();
     for step in path.iter().rev() {
@@ -438,7 +440,7 @@ fn nested(path: &[PathStep], value: &str) -> Result<String, Refusal> {
     Ok(made)
 }
 
-/// The operations that the YAML or JSON lists.
+/// Parses the list of operations in YAML or JSON.
 fn operations(text: &str) -> Result<Vec<Value>, Refusal> {
     let whole = match text.starts_with('[') {
         true => format!("{{\"patches\": {text}}}"),

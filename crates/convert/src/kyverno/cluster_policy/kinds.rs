@@ -1,22 +1,22 @@
-//! Kinds as Kyverno names them: `Pod`, `apps/v1/Deployment`, `Pod/exec`, `*`.
+//! Selectors of kinds as in Kyverno: `Pod`, `apps/v1/Deployment`, `Pod/exec`, `*`.
 
 use std::collections::BTreeSet;
 
 use crate::kyverno::expression::{CelCondition, literal, matches_wildcard, one_of};
 use portcullis_policy::manifest;
 
-/// A name of kinds, as `pkg/utils/kube/kind.go` of Kyverno takes it apart.
+/// A selector of kinds, parsed as in `pkg/utils/kube/kind.go` of Kyverno.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KindSelector {
     group: String,
     version: String,
     kind: String,
     subresource: String,
-    /// The resource that Kubernetes itself serves for it.
+    /// The resource of the kind, if Kubernetes serves it.
     resource: Option<&'static str>,
 }
 
-/// Kinds that Kyverno's default `resourceFilters` leave out.
+/// Kinds that Kyverno's default `resourceFilters` exclude.
 const FILTERED: [&str; 10] = [
     "Event",
     "Node",
@@ -30,7 +30,7 @@ const FILTERED: [&str; 10] = [
     "ClusterEphemeralReport",
 ];
 
-/// Kinds of which they leave out the subresources, too.
+/// Kinds of which they also exclude the subresources.
 const FILTERED_SUBRESOURCES: [&str; 3] = ["Node", "APIService", "ReplicaSet"];
 
 /// A part of a resource rule.
@@ -46,7 +46,7 @@ pub(crate) struct Resource {
 impl KindSelector {
     /// # Errors
     ///
-    /// Why no resource rule can stand for it.
+    /// The selector is invalid, or resource rules cannot express it.
     pub(crate) fn parse(written: &str) -> Result<Self, String> {
         let [group, version, kind, subresource] = parts(written).ok_or_else(|| {
             format!("`{written}` is no kind: write `Kind`, `version/Kind` or `group/version/Kind`")
@@ -75,7 +75,7 @@ impl KindSelector {
         })
     }
 
-    /// Which resources have this kind. Those of an unknown kind are all of its group.
+    /// The resources of the kind; for an unknown kind, all resources of its group.
     pub(crate) fn resources(&self) -> impl Iterator<Item = Resource> {
         let mut names = Vec::new();
         let name = self.resource.unwrap_or("*");
@@ -84,7 +84,7 @@ impl KindSelector {
             "*" if name == "*" => names.push("*/*".to_owned()),
             subresource => names.push(format!("{name}/{subresource}")),
         }
-        // A policy on Pods also sees their ephemeral containers.
+        // In Kyverno, a policy on Pods also applies to their ephemeral containers.
         if self.subresource.is_empty() && (name == "pods" || self.kind == "*") {
             names.push("pods/ephemeralcontainers".to_owned());
         }
@@ -95,17 +95,17 @@ impl KindSelector {
         })
     }
 
-    /// Whether resource rules alone say which kind is meant.
+    /// Whether resource rules alone determine the kind.
     pub(crate) fn is_stated(&self) -> bool {
         self.kind == "*" || self.resource.is_some() && (self.group != "*" || !self.subresource.is_empty())
     }
 
-    /// Whether it is a kind that Kubernetes itself serves.
+    /// Whether Kubernetes serves the kind.
     pub(crate) const fn is_served(&self) -> bool {
         self.resource.is_some()
     }
 
-    /// Its group, version and kind, if Kubernetes itself serves it.
+    /// The group, version and kind, if Kubernetes serves it.
     pub(crate) fn served(&self) -> Option<[String; 3]> {
         let groups: BTreeSet<&str> = manifest::built_in_resources().map(|(group, _)| group).collect();
         let mut groups = groups
@@ -120,7 +120,7 @@ impl KindSelector {
         !self.subresource.is_empty()
     }
 
-    /// Whether Kyverno's default `resourceFilters` leave out every object of the kind.
+    /// Whether Kyverno's default `resourceFilters` exclude every object of the kind.
     pub(crate) fn is_filtered(&self) -> bool {
         match self.subresource.as_str() {
             "" => FILTERED.contains(&self.kind.as_str()),
@@ -129,7 +129,7 @@ impl KindSelector {
         }
     }
 
-    /// What the filters leave of kinds with wildcards.
+    /// The condition that the default filters do not exclude a kind that is selected by wildcards.
     pub(crate) fn filter(selectors: &[Self]) -> CelCondition {
         match selectors.iter().any(Self::has_wildcard) {
             true => one_of("request.kind.kind", &FILTERED).not(),
@@ -145,8 +145,9 @@ impl KindSelector {
         self.kind.contains(['*', '?'])
     }
 
-    /// Whether the request is about one of the kinds. `is_stated` says that resource rules let no
-    /// other resources in than theirs, and `has_subresources` that these may be subresources.
+    /// The condition that the request is for one of the kinds. `is_stated` tells that the resource
+    /// rules match only their resources, and `has_subresources` that these may include
+    /// subresources.
     pub(crate) fn any(selectors: &[Self], is_stated: bool, has_subresources: bool) -> CelCondition {
         let is_plain = |one: &&Self| {
             let is_in_rules = is_stated && one.resource.is_some();
@@ -161,7 +162,7 @@ impl KindSelector {
         CelCondition::any(conditions)
     }
 
-    /// Whether the request is about such a kind.
+    /// The condition that the request is for the kind.
     fn condition(&self, has_subresources: bool) -> CelCondition {
         let mut parts = Vec::new();
         if let (Some(resource), false) = (self.resource, self.subresource.is_empty()) {
@@ -189,7 +190,7 @@ impl KindSelector {
     }
 }
 
-/// Group, version, kind and subresource.
+/// Splits a selector into group, version, kind and subresource.
 fn parts(written: &str) -> Option<[String; 4]> {
     let (before, last) = written
         .rsplit_once('/')
@@ -214,7 +215,7 @@ fn parts(written: &str) -> Option<[String; 4]> {
     Some(parts.map(str::to_owned))
 }
 
-/// The resource of a kind of Kubernetes.
+/// The resource of a kind that Kubernetes serves.
 fn resource_of(group: &str, kind: &str) -> Option<&'static str> {
     let groups: BTreeSet<&str> = manifest::built_in_resources().map(|(group, _)| group).collect();
     let mut found = groups

@@ -1,7 +1,7 @@
-//! `match` and `exclude` of a rule: resource rules, and conditions for what these cannot say.
+//! `match` and `exclude` of a rule: resource rules, and conditions for what these cannot express.
 //!
-//! As `pkg/engine/utils/match.go` of Kyverno has them: all fields of a filter must hold, one value
-//! of each list suffices, and names may have wildcards.
+//! As in `pkg/engine/utils/match.go` of Kyverno, all fields of a filter must hold, one value of
+//! each list suffices, and names may have wildcards.
 
 #![expect(
     clippy::indexing_slicing,
@@ -22,43 +22,43 @@ use portcullis_cel::Type;
 use portcullis_policy::admission::GroupVersionKind;
 use portcullis_policy::admission::apply::Schemas;
 
-/// The namespace of the request; of a Namespace its name.
+/// The namespace of the request; for a Namespace, its name.
 pub(crate) const NAMESPACE: &str = "request.?namespace.orValue('')";
 
-/// The object that a rule looks at, and as what operation.
+/// The object to which filters are applied, and for which operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FilterSubject {
-    /// The CEL of the object.
+    /// The object in CEL.
     pub(crate) object: &'static str,
-    /// The operation that it is taken for, if it is not that of the request.
+    /// The assumed operation, if it is not that of the request.
     pub(crate) operation: Option<&'static str>,
 }
 
-/// What a rule is about.
+/// `match` and `exclude` of a rule.
 #[derive(Debug)]
 pub(crate) struct Matching {
-    /// Which filters must hold, and whether one is enough.
+    /// The filters of `match`; `is_any` tells whether one of them suffices.
     filters: Vec<Filter>,
     is_any: bool,
     excluded: Vec<Filter>,
     is_any_excluded: bool,
-    /// What PolicyExceptions take out.
+    /// The filters of PolicyExceptions.
     pub(crate) exceptions: Vec<Filters>,
 }
 
-/// Filters of which all must hold, or any.
+/// Filters; `is_any` tells whether one of them suffices.
 #[derive(Debug, Clone)]
 pub(crate) struct Filters {
     all: Vec<Filter>,
     is_any: bool,
 }
 
-/// One of `any` or `all`, or what stands beside them.
+/// An item of `any` or `all`, or the fields next to them.
 #[derive(Debug, Clone)]
 struct Filter {
     kinds: Vec<KindSelector>,
     operations: Vec<String>,
-    /// The other fields, as they are written.
+    /// The other fields, as written.
     resources: Value,
     subjects: Value,
 }
@@ -91,7 +91,7 @@ impl Matching {
         })
     }
 
-    /// The resource rules of a policy whose rule applies for `operations`.
+    /// The resource rules of the policy for a rule that applies to `operations`.
     pub(crate) fn resource_rules(&self, operations: &[&str]) -> Vec<Value> {
         let mut rules: Vec<Value> = Vec::new();
         for filter in &self.filters {
@@ -110,7 +110,7 @@ impl Matching {
         rules
     }
 
-    /// For which operations it may run.
+    /// Whether the rule may apply to the operation.
     pub(crate) fn runs_for(&self, operation: &str) -> bool {
         let names = |filter: &Filter| {
             filter.operations.is_empty() || filter.operations.iter().any(|own| own == operation)
@@ -118,13 +118,15 @@ impl Matching {
         self.filters.iter().any(names)
     }
 
-    /// Group, version and kind of what it is about; none among them where Kubernetes does not serve one itself.
+    /// The group, version and kind of all matched kinds; `None` for each that Kubernetes does not
+    /// serve.
     pub(crate) fn served_kinds(&self) -> Vec<Option<[String; 3]>> {
         let kinds = self.filters.iter().flat_map(|filter| &filter.kinds);
         kinds.map(KindSelector::served).collect()
     }
 
-    /// The types of the objects, where Kubernetes itself serves all; those of subresources are not known.
+    /// The types of the objects, if Kubernetes serves all of them. Those of subresources are not
+    /// known.
     pub(crate) fn types(&self) -> Vec<Type> {
         let declared = |kind: Option<[String; 3]>| {
             let [group, version, kind] = kind?;
@@ -141,25 +143,26 @@ impl Matching {
         types.unwrap_or_default()
     }
 
-    /// Whether all objects are of types that Kubernetes itself serves.
+    /// Whether Kubernetes serves the types of all objects.
     pub(crate) fn is_typed(&self) -> bool {
         let mut kinds = self.filters.iter().flat_map(|filter| &filter.kinds);
         kinds.all(KindSelector::is_served)
     }
 
-    /// Whether a request of a subresource may match, for which there is a CONNECT.
+    /// Whether requests for subresources may match, which includes CONNECT.
     pub(crate) fn has_subresources(&self) -> bool {
         let kinds = self.filters.iter().flat_map(|filter| &filter.kinds);
         kinds.into_iter().any(KindSelector::has_subresource)
     }
 
-    /// Whether a condition looks at the labels of the namespace.
+    /// Whether a condition depends on the labels of the namespace.
     pub(crate) fn asks_for_namespaces(&self) -> bool {
         let mut filters = self.filters.iter().chain(&self.excluded);
         filters.any(|filter| !filter.resources["namespaceSelector"].is_null())
     }
 
-    /// What Kyverno's default `resourceFilters` and `excludeGroups` leave.
+    /// The condition that Kyverno's default `resourceFilters` and `excludeGroups` do not exclude
+    /// the request.
     pub(crate) fn default_filters(&self) -> CelCondition {
         let namespaces = ["kube-system", "kube-public", "kube-node-lease", "kyverno"];
         let kinds: Vec<KindSelector> = self
@@ -174,7 +177,7 @@ impl Matching {
         ])
     }
 
-    /// What must hold of `subject` besides the resource rules.
+    /// The condition of `match` on `subject`, besides the resource rules.
     pub(crate) fn condition(&self, subject: FilterSubject) -> CelCondition {
         let conditions = self.filters.iter().map(|filter| filter.condition(subject, self));
         match self.is_any {
@@ -183,7 +186,7 @@ impl Matching {
         }
     }
 
-    /// Whether the rule applies to `subject`, besides the resource rules.
+    /// The condition that the rule applies to `subject`, besides the resource rules.
     pub(crate) fn applies(&self, subject: FilterSubject) -> CelCondition {
         CelCondition::all([
             self.condition(subject),
@@ -192,7 +195,7 @@ impl Matching {
         ])
     }
 
-    /// Whether an exception takes `subject` out.
+    /// The condition that an exception applies to `subject`.
     pub(crate) fn excepted(&self, subject: FilterSubject) -> CelCondition {
         CelCondition::any(self.exceptions.iter().map(|exception| {
             let conditions = exception.all.iter().map(|filter| self.without(filter, subject));
@@ -203,7 +206,7 @@ impl Matching {
         }))
     }
 
-    /// What must not hold of `subject`.
+    /// The condition that `exclude` applies to `subject`.
     pub(crate) fn exclusion(&self, subject: FilterSubject) -> CelCondition {
         let conditions = self.excluded.iter().map(|filter| self.without(filter, subject));
         match self.is_any_excluded || self.excluded.is_empty() {
@@ -212,7 +215,7 @@ impl Matching {
         }
     }
 
-    /// Whether a filter that resource rules do not state holds of `subject`.
+    /// The condition of a filter on `subject` that does not rely on resource rules.
     fn without(&self, filter: &Filter, subject: FilterSubject) -> CelCondition {
         let kinds = filter.kinds(false, self.has_subresources());
         filter.holds(subject, kinds, filter.operation(subject))
@@ -256,7 +259,7 @@ fn filters_or_none(block: &Value) -> Result<(Vec<Filter>, bool), Refusal> {
     }
 }
 
-/// The filters of `match` or `exclude`; an empty one excludes nothing, and nothing matches it.
+/// Reads the filters of `match` or `exclude`. An empty filter matches nothing.
 fn filters(block: &Value) -> Result<(Vec<Filter>, bool), Refusal> {
     fields::check(Part::Filter, block)?;
     for (list, is_any) in [("any", true), ("all", false)] {
@@ -273,7 +276,7 @@ fn filters(block: &Value) -> Result<(Vec<Filter>, bool), Refusal> {
 // === impl Filters ===
 
 impl Filters {
-    /// Reads `match` of a PolicyException, which has neither operations nor labels of namespaces.
+    /// Reads `match` of a PolicyException, in which operations and namespace selectors are refused.
     pub(crate) fn of_exception(written: &Value) -> Result<Self, Refusal> {
         let (all, is_any) = filters(written)?;
         for filter in &all {
@@ -322,7 +325,7 @@ impl Filter {
         has_none(&self.resources) && has_none(&self.subjects)
     }
 
-    /// Whether it holds of `subject`, besides what the resource rules of `all` say.
+    /// The condition of the filter on `subject`, besides what the resource rules of `all` ensure.
     fn condition(&self, subject: FilterSubject, all: &Matching) -> CelCondition {
         let is_alone = all.filters.len() == 1;
         let kinds = match is_alone && self.kinds.iter().all(KindSelector::is_stated) {
@@ -371,7 +374,7 @@ impl Filter {
         }
         parts.extend(selects(&labels, &resources["selector"]));
         if !resources["namespaceSelector"].is_null() {
-            // Kyverno takes no Namespace for being in one.
+            // To Kyverno, a Namespace is not in a namespace.
             parts.push(CelCondition::relation("request.kind.kind != 'Namespace'"));
             let labels = "(namespaceObject == null ? {} : namespaceObject.metadata.?labels.orValue({}))";
             parts.extend(selects(labels, &resources["namespaceSelector"]));
@@ -408,7 +411,7 @@ pub(crate) fn texts(value: &Value) -> impl Iterator<Item = &str> {
     value.as_array().into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// The name of the object, or what its name begins with while it has none.
+/// The name of the object, or its `generateName` if it has none yet.
 fn name(subject: FilterSubject) -> String {
     let object = subject.object;
     format!(
@@ -416,7 +419,7 @@ fn name(subject: FilterSubject) -> String {
     )
 }
 
-/// Whether the value matches one of the wildcard patterns.
+/// The condition that the value matches one of the wildcard patterns.
 pub(crate) fn any_wildcard(value: &str, patterns: &[&str]) -> CelCondition {
     let (with, without): (Vec<&str>, Vec<&str>) = patterns.iter().partition(|pattern| has_wildcard(pattern));
     let mut conditions = vec![one_of(value, &without)];
@@ -426,12 +429,12 @@ pub(crate) fn any_wildcard(value: &str, patterns: &[&str]) -> CelCondition {
 
 // Labels and annotations.
 
-/// A map of the metadata, empty where there is none.
+/// A map in the metadata, empty if it is absent.
 fn map(object: &str, name: &str) -> String {
     format!("{object}.?metadata.?{name}.orValue({{}})")
 }
 
-/// Whether `map` has an entry whose key and value match.
+/// The condition that `map` has an entry whose key and value match.
 fn has_entry(map: &str, key: &str, value: &str) -> CelCondition {
     if has_wildcard(key) {
         let of_value = matches_wildcard(&format!("{map}[key]"), value);
@@ -448,7 +451,7 @@ fn has_entry(map: &str, key: &str, value: &str) -> CelCondition {
     }
 }
 
-/// What a label selector asks of the map of labels.
+/// The condition that a label selector matches the map of labels.
 fn selects(labels: &str, selector: &Value) -> Result<CelCondition, &'static str> {
     let mut parts = Vec::new();
     for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
@@ -475,7 +478,7 @@ fn selects(labels: &str, selector: &Value) -> Result<CelCondition, &'static str>
 
 // Subjects.
 
-/// Whether the subjects include whom Kyverno takes for the user of an old object.
+/// Whether the subjects include the user that Kyverno assumes for an old object.
 fn is_anyone(written: &Value) -> bool {
     let matches = |subject: &Value| {
         let name = subject["name"].as_str().unwrap_or_default();
@@ -490,7 +493,7 @@ fn is_anyone(written: &Value) -> bool {
         .is_none_or(|written| written.is_empty() || written.iter().any(matches))
 }
 
-/// Whether the user is one of the subjects; anyone is, if there are none.
+/// The condition that the user is one of the subjects; true if there are none.
 fn subjects(written: &Value) -> CelCondition {
     let Some(written) = written.as_array().filter(|written| !written.is_empty()) else {
         return CelCondition::constant(true);

@@ -1,8 +1,9 @@
-//! `patchStrategicMerge`: what Kyverno's preprocessing and Kustomize's merge make of an object
+//! `patchStrategicMerge`: the result of Kyverno's preprocessing and Kustomize's merge
 //! (`pkg/engine/mutate/patch` of Kyverno, `yaml/merge2` of Kustomize).
 //!
-//! Lists with a merge key get the elements of the patch first, in their order, and then the others. All other
-//! lists are replaced. A condition that does not hold leaves an element of a list alone, or else the object.
+//! In lists with a merge key, the elements of the patch come first, in its order, then the others.
+//! All other lists are replaced. If a condition does not hold, the element of the list or the whole
+//! object remains unchanged.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ use super::scope::Scope;
 use crate::conversion::Refusal;
 use crate::kyverno::expression::{CelCondition, field, literal};
 
-/// Fields whose keys are no fields.
+/// Fields that are maps, whose keys are data.
 const MAPS: [&str; 11] = [
     "labels",
     "annotations",
@@ -30,7 +31,7 @@ const MAPS: [&str; 11] = [
     "parameters",
 ];
 
-/// Lists whose elements are merged by a key.
+/// Lists whose elements are merged by a key field.
 const KEYED: [(&str, &str); 9] = [
     ("containers", "name"),
     ("initContainers", "name"),
@@ -43,25 +44,25 @@ const KEYED: [(&str, &str); 9] = [
     ("hostAliases", "ip"),
 ];
 
-/// The loop that a patch is in.
+/// The loop around a patch.
 pub(crate) struct PatchLoop {
-    /// The list's path, and the names of an element's place and of itself.
+    /// The path of the list, and the CEL variables for the index of an element and for the element.
     pub(crate) list: Vec<String>,
     pub(crate) index: String,
     pub(crate) element: String,
-    /// Whether the loop runs for some element at all.
+    /// The condition that the loop runs for at least one element.
     pub(crate) runs: CelCondition,
 }
 
-/// A patch that is merged.
+/// A patch that is being converted.
 pub(crate) struct Merge<'s> {
     pub(crate) scope: &'s Scope,
     pub(crate) looped: Option<PatchLoop>,
-    /// What of its variables may have an error.
+    /// The values of variables whose evaluation may fail.
     pub(crate) fallible: Vec<String>,
-    /// What is made once, before the loop.
+    /// Changes that are made once, before the loop.
     pub(crate) before: Vec<Edit>,
-    /// Whether elements of the loop's list are merged, and so come first.
+    /// Whether elements of the loop's list are merged, and so move to the front.
     pub(crate) moves: bool,
 }
 
@@ -78,7 +79,7 @@ impl<'s> Merge<'s> {
         }
     }
 
-    /// The changes of the object that `patch` makes.
+    /// The changes of the object by `patch`.
     pub(crate) fn edits(&mut self, patch: &Value) -> Result<Vec<Edit>, Refusal> {
         let Value::Object(entries) = patch else {
             return Err(Refusal::here("it is no map"));
@@ -94,8 +95,8 @@ impl<'s> Merge<'s> {
 
     // Conditions.
 
-    /// Whether the anchors of a map and of the maps in it hold of `at`, and those of lists that are about the
-    /// whole object.
+    /// The condition that the anchors of a map and of the maps in it hold for `at`, and the global
+    /// anchors of lists in it.
     fn conditions(&self, entries: &Map<String, Value>, at: &PatchPart) -> Result<CelCondition, Refusal> {
         let mut all = Vec::new();
         for (key, value) in entries {
@@ -117,7 +118,7 @@ impl<'s> Merge<'s> {
         Ok(CelCondition::all(all))
     }
 
-    /// What an anchor asks of a value that is there.
+    /// The condition of an anchor on a present value.
     fn condition(&self, pattern: &Value, at: &PatchPart) -> Result<CelCondition, Refusal> {
         match pattern {
             Value::Object(entries) if entries.is_empty() => Ok(CelCondition::constant(true)),
@@ -138,7 +139,7 @@ impl<'s> Merge<'s> {
         }
     }
 
-    /// Whether any element meets the global conditions of a list's items.
+    /// The condition that an element meets the global anchors of a list's items.
     fn of_items(&self, items: &[Value], at: &PatchPart) -> Result<CelCondition, Refusal> {
         let mut all = Vec::new();
         for (index, item) in items.iter().enumerate() {
@@ -231,7 +232,7 @@ impl<'s> Merge<'s> {
         Ok(at.computed(&key))
     }
 
-    /// Whether several elements of the loop change it.
+    /// Whether several elements of the loop change the part.
     fn is_shared(&self, part: &PatchPart) -> bool {
         self.looped.is_some() && !part.path.iter().any(PathStep::is_named_index)
     }
@@ -264,7 +265,7 @@ impl<'s> Merge<'s> {
         }
     }
 
-    /// The edits where the part is there, or else the whole of what is written.
+    /// The edits if the part is present, otherwise the whole value as written.
     fn or_whole(
         &mut self,
         there: CelCondition,
@@ -287,7 +288,7 @@ impl<'s> Merge<'s> {
         })
     }
 
-    /// What is made where there is nothing yet; none, if only conditions are written.
+    /// The value to create if there is none yet; `None` if the patch only contains conditions.
     fn whole(&mut self, value: &Value, part: &PatchPart) -> Result<Option<String>, Refusal> {
         let Some(made) = pruned(value) else {
             return Ok(None);
@@ -366,7 +367,7 @@ impl<'s> Merge<'s> {
         self.of_written(&maps, key, (there, part))
     }
 
-    /// Whether it is the element of the loop that is patched.
+    /// Whether the item patches the element of the loop.
     fn is_element(&self, entries: &Map<String, Value>, key: &str, part: &PatchPart) -> bool {
         let Some(looped) = self.looped.as_ref().filter(|looped| looped.list == part.names()) else {
             return false;
@@ -412,7 +413,8 @@ impl<'s> Merge<'s> {
         self.of_map(&rest, &item)
     }
 
-    /// An item for every element for which its conditions hold: they come first.
+    /// An item that applies to every element that meets its conditions. Those elements move to the
+    /// front.
     fn of_matching(
         &mut self,
         entries: &Map<String, Value>,
@@ -476,7 +478,7 @@ impl<'s> Merge<'s> {
         Ok(move_first.into_iter().chain([Edit::Each(each)]).collect())
     }
 
-    /// Items that name their keys: those come first, as they are there or as they are written.
+    /// Items with constant keys. They come first, either as existing elements or as new ones.
     fn of_written(
         &mut self,
         items: &[(usize, &Map<String, Value>)],
@@ -536,7 +538,7 @@ impl<'s> Merge<'s> {
     }
 }
 
-/// The entries but the one that is the merge key.
+/// The entries without the merge key.
 fn without_key(
     entries: &Map<String, Value>,
     key: &str,
@@ -560,7 +562,8 @@ fn without_key(
     }
 }
 
-/// Kyverno decides about what an element adds by the first element, even if that is another.
+/// Refuses anchors for additions, because Kyverno decides about them by the first element, even if
+/// another one is patched.
 fn refuse_additions(entries: &Map<String, Value>) -> Result<(), Refusal> {
     match entries.keys().find(|name| anchor(name).0 == Anchor::Addition) {
         Some(name) => Err(Refusal::new(
@@ -571,7 +574,7 @@ fn refuse_additions(entries: &Map<String, Value>) -> Result<(), Refusal> {
     }
 }
 
-/// Whether all that the entries set stands under `+()`.
+/// Whether everything that the entries set is within `+()`.
 fn adds_only(entries: &Map<String, Value>) -> bool {
     let adds = |(name, value): (&String, &Value)| {
         anchor(name).0 == Anchor::Addition || value.as_object().is_some_and(adds_only)

@@ -1,7 +1,7 @@
-//! `mutate`: strategic merges, JSON patches and loops over them, as one JSONPatch.
+//! `mutate`: strategic merges, JSON patches and loops over them become one JSONPatch.
 //!
-//! Kyverno changes the object step by step. What is made here looks at the object as it is before, so what reads
-//! what an earlier step changed is refused.
+//! Kyverno changes the object step by step, while the generated expression reads the original
+//! object. So a step that reads what an earlier step changed is refused.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ const LOOP: [&str; 7] = [
     "foreach",
 ];
 
-/// The changes that `mutate` makes.
+/// The changes by `mutate`.
 pub(crate) fn changes(mutate: &Value, scope: &Scope) -> Result<Vec<Edit>, Refusal> {
     fields::check(Part::Mutate, mutate)?;
     match &mutate["foreach"] {
@@ -59,12 +59,12 @@ fn of_loops(loops: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<Ve
     Ok(all)
 }
 
-/// What a loop looks at: its list, whose elements are maybe parts of the object.
+/// The list of a loop, whose elements may be parts of the object.
 struct PatchedList {
     term: Term,
-    /// Its elements, as CEL.
+    /// The elements of the list in CEL.
     elements: String,
-    /// Where it is.
+    /// The path of the list, and the part of the object.
     part: Option<(Vec<PathStep>, PatchPart)>,
 }
 
@@ -178,7 +178,7 @@ fn of_loop(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<V
     Ok(before)
 }
 
-/// The names that a loop makes.
+/// The scope with the names that a loop defines.
 fn with_element(scope: &Scope, (index, element): (&str, Term), nesting: usize) -> Scope {
     let mut inner = scope.clone();
     let mut place = Term::new(index, NUMBERS);
@@ -199,7 +199,7 @@ fn list(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<Patc
     let node = chosen.as_ref().unwrap_or(&node);
     let term = scope.term(node)?;
     let elements = match (&term.strict, &chosen) {
-        // A list that is not there is an error.
+        // A missing list is an error.
         (Some(strict), None) => strict.clone(),
         _ => term.elements(scope),
     };
@@ -207,8 +207,8 @@ fn list(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<Patc
     Ok(PatchedList { term, elements, part })
 }
 
-/// The one of several lists (`[a, b][]`) whose elements the patch is about: it names their elements by `(name)`, which
-/// no element of another list has.
+/// Of several lists (`[a, b][]`), the one to which the patch applies: the patch selects its
+/// elements by `(name)`, which elements of the other lists do not match.
 fn one_of_lists(node: &QueryNode, written: &Value) -> Option<QueryNode> {
     let QueryNode::Projection(flattened, current) = node else {
         return None;
@@ -248,7 +248,7 @@ fn one_of_lists(node: &QueryNode, written: &Value) -> Option<QueryNode> {
     ))
 }
 
-/// The names of `a.b.c`.
+/// The names in `a.b.c`.
 fn field_path(node: &QueryNode) -> Option<Vec<&str>> {
     match node {
         QueryNode::Field(name) => Some(vec![name]),
@@ -261,8 +261,8 @@ fn field_path(node: &QueryNode) -> Option<Vec<&str>> {
     }
 }
 
-/// Where the elements of a list are: `request.object.a.b`, or `element.c` of the loop outside, also with `[]` and with
-/// an empty list in place of none.
+/// The part of the object that a list is: `request.object.a.b`, or `element.c` of the outer loop,
+/// also with `[]` and with a default of an empty list.
 fn part_of(node: &QueryNode, scope: &Scope, outer: &[PatchedElement]) -> Option<(Vec<PathStep>, PatchPart)> {
     let path = match node {
         QueryNode::Or(list, otherwise) if **otherwise == QueryNode::Literal(json!([])) => {
@@ -291,7 +291,7 @@ fn names(path: &[PathStep]) -> Vec<String> {
     path.iter().filter_map(PathStep::key).map(str::to_owned).collect()
 }
 
-/// Loops that change the same, or that look at what those before them changed, have no counterpart.
+/// Refuses loops that change the same part as an earlier one, or read what an earlier one changed.
 fn check_apart(before: &[Edit], edits: &[Edit], written: &Value) -> Result<(), Refusal> {
     let fixed = |edits: &[Edit]| -> Vec<Vec<String>> {
         let mut paths = Vec::new();
@@ -315,7 +315,7 @@ fn check_apart(before: &[Edit], edits: &[Edit], written: &Value) -> Result<(), R
     Ok(())
 }
 
-/// The paths below `request.object` that a text names.
+/// The paths below `request.object` that occur in a text.
 fn read_paths(text: &str) -> Vec<Vec<String>> {
     let rests = text.split("request.object").skip(1);
     let names = rests.map(|rest| {
@@ -329,8 +329,9 @@ fn read_paths(text: &str) -> Vec<Vec<String>> {
     names.collect()
 }
 
-/// Whether the rule may read what it changes: a word of its variables is a step of a path. Run again, it would find
-/// what it made. Preconditions without an error find that nothing is to be done.
+/// Whether the rule may read what it changes, because a word in its variables is a step of a
+/// changed path. If it were invoked again, it would read its own changes. Preconditions that cannot
+/// fail do not matter: they only find that there is nothing left to do.
 fn reads_changes(rule: &Value, paths: &[&[PathStep]], may_fail: bool) -> bool {
     let mut mutate = rule["mutate"].to_string();
     if may_fail {
@@ -353,7 +354,7 @@ fn reads_changes(rule: &Value, paths: &[&[PathStep]], may_fail: bool) -> bool {
     })
 }
 
-/// The spec of a MutatingAdmissionPolicy that makes the changes where `applies` holds.
+/// The spec of a MutatingAdmissionPolicy that makes the changes if `applies` holds.
 pub(crate) fn spec(
     rule: &Value,
     edits: Vec<Edit>,
@@ -362,7 +363,7 @@ pub(crate) fn spec(
 ) -> Result<Value, Refusal> {
     let mut paths = Vec::new();
     Edit::paths(&edits, &mut paths);
-    // What appends would do so once more.
+    // Appending would be repeated by another invocation.
     let is_repeatable = !reads_changes(rule, &paths, applies.may_fail)
         && !paths.iter().any(|path| path.last().is_some_and(PathStep::shifts));
     let expression = Edit::expression(&Edit::only_if(applies.condition, edits))?;

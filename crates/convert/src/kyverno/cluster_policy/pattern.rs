@@ -1,9 +1,8 @@
-//! `validate.pattern`: a pattern over objects, as a condition.
+//! `validate.pattern`: converts a pattern for objects to a condition.
 //!
-//! A pattern has three outcomes: the object passes, it fails, or the rule does not apply to it,
-//! which is as good as passing to those who asked (`pkg/engine/validate/validate.go` and
-//! `pkg/engine/anchor` of Kyverno). What is made here has no errors: each field is read only
-//! where its type is known.
+//! A pattern has three outcomes: the object passes, it fails, or the rule does not apply to it, in
+//! which case it is admitted too (`pkg/engine/validate/validate.go` and `pkg/engine/anchor` of
+//! Kyverno). The generated conditions never fail: each field is read only where its type is known.
 
 use serde_json::{Map, Value};
 
@@ -17,27 +16,28 @@ use crate::kyverno::expression::{
 /// How deep patterns may nest.
 const MAX_DEPTH: usize = 40;
 
-/// What a part of a pattern may become.
+/// The most bytes of the condition for a part of a pattern.
 const MAX_CONDITION_BYTES: usize = 50_000;
 
-/// When an object passes, and when it does not fail. Without anchors these are the same.
+/// The conditions that an object passes, and that it does not fail. Without anchors they are the
+/// same.
 #[derive(Debug, Clone)]
 pub(crate) struct PatternOutcome {
     pub(crate) passes: CelCondition,
     pub(crate) does_not_fail: CelCondition,
 }
 
-/// A value of the object.
+/// A value of the object in CEL.
 #[derive(Debug, Clone)]
 struct Spot {
-    /// It, or null where there is none.
+    /// The value, or null if it is absent.
     or_null: String,
-    /// It, where there is one.
+    /// The value, if it is present.
     value: String,
     depth: usize,
 }
 
-/// A key of a pattern.
+/// The anchor of a key in a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Anchor {
     None,
@@ -49,7 +49,7 @@ pub(crate) enum Anchor {
     Addition,
 }
 
-/// The condition for the objects that `object` is.
+/// The conditions of a pattern for `object`.
 pub(crate) fn outcome(pattern: &Value, object: &str) -> Result<PatternOutcome, Refusal> {
     let root = Spot {
         or_null: object.to_owned(),
@@ -59,8 +59,8 @@ pub(crate) fn outcome(pattern: &Value, object: &str) -> Result<PatternOutcome, R
     of_value(pattern, &root)
 }
 
-/// Whether Kyverno takes each failure for one: not for an error, as it does where an anchor names
-/// a field that it has not seen.
+/// Whether Kyverno reports every mismatch as a failure, and none as an error, as it does if an
+/// anchor names a field that it has not seen.
 pub(crate) fn fails_without_error(pattern: &Value) -> bool {
     match pattern {
         Value::Object(entries) => {
@@ -103,7 +103,8 @@ impl PatternOutcome {
         self.passes == self.does_not_fail
     }
 
-    /// Evaluated only where `guard` holds; fails where it does not.
+    /// The outcome if `guard` holds; otherwise the object fails. The conditions are only evaluated
+    /// if `guard` holds.
     fn guarded(self, guard: &CelCondition) -> Self {
         let with = |condition| CelCondition::all([guard.clone(), condition]);
         Self {
@@ -112,7 +113,7 @@ impl PatternOutcome {
         }
     }
 
-    /// First this, and `next` if it passes.
+    /// The outcome of this pattern, followed by `next` if the object passes.
     fn then(self, next: Self) -> Self {
         let does_not_fail = match self.applies_always() {
             true => CelCondition::all([self.does_not_fail, next.does_not_fail]),
@@ -139,7 +140,7 @@ impl Spot {
         }
     }
 
-    /// An element of the list that this is.
+    /// An element of this list.
     fn element(&self) -> Self {
         let name = format!("v{}", self.depth);
         Self {
@@ -179,7 +180,7 @@ pub(crate) fn anchor(key: &str) -> (Anchor, &str) {
     (anchor, name)
 }
 
-/// Whether one of these anchors stands anywhere in the pattern.
+/// Whether one of these anchors occurs anywhere in the pattern.
 pub(crate) fn has_anchor(pattern: &Value, anchors: &[Anchor]) -> bool {
     match pattern {
         Value::Object(entries) => entries
@@ -190,8 +191,8 @@ pub(crate) fn has_anchor(pattern: &Value, anchors: &[Anchor]) -> bool {
     }
 }
 
-/// What Kyverno leaves of a patch where there is nothing yet: without conditions, and without maps in which nothing
-/// is left.
+/// The part of a patch that Kyverno adds if there is no value yet: without conditions, and without
+/// maps that become empty.
 pub(crate) fn pruned(value: &Value) -> Option<Value> {
     match value {
         Value::Object(entries) => {
@@ -224,7 +225,7 @@ fn of_value(pattern: &Value, at: &Spot) -> Result<PatternOutcome, Refusal> {
         Value::Array(items) => of_list(items, at)?,
         scalar => of_scalar(scalar, at)?,
     };
-    // Each anchor may name what is below it twice.
+    // The condition of an anchor may contain those below it twice.
     match outcome.passes.len().max(outcome.does_not_fail.len()) {
         0..=MAX_CONDITION_BYTES => Ok(outcome),
         _ => Err(Refusal::here(
@@ -233,7 +234,7 @@ fn of_value(pattern: &Value, at: &Spot) -> Result<PatternOutcome, Refusal> {
     }
 }
 
-/// Every element of a list must match what stands for one of them.
+/// A scalar pattern must match the value, or every element if it is a list.
 fn of_scalar(pattern: &Value, at: &Spot) -> Result<PatternOutcome, Refusal> {
     let element = at.element().value;
     let condition = scalar::condition(pattern, &element)?;
@@ -286,7 +287,7 @@ fn of_list(items: &[Value], at: &Spot) -> Result<PatternOutcome, Refusal> {
 
 fn of_map(entries: &Map<String, Value>, at: &Spot) -> Result<PatternOutcome, Refusal> {
     let (mut conditions, mut others, mut rest) = (Vec::new(), Vec::new(), Vec::new());
-    // As Kyverno sorts them: by the whole key.
+    // Kyverno sorts by the whole key.
     let mut keys: Vec<(&String, &Value)> = entries.iter().collect();
     keys.sort_by_key(|(key, _)| *key);
     for (key, pattern) in keys {
@@ -306,14 +307,14 @@ fn of_map(entries: &Map<String, Value>, at: &Spot) -> Result<PatternOutcome, Ref
         .reduce(|next, first| first.then(next))
         .unwrap_or_else(|| PatternOutcome::of(CelCondition::constant(true)));
     let outcome = anchored(conditions, &others, rest);
-    // The object of a request is a map.
+    // The object of a request is always a map.
     Ok(match at.depth {
         0 => outcome,
         _ => outcome.guarded(&at.is("map")),
     })
 }
 
-/// The anchors of a map come before its other fields.
+/// Anchors of a map are evaluated before its other fields.
 fn anchored(
     conditions: Vec<CelCondition>,
     others: &[PatternOutcome],
@@ -329,7 +330,7 @@ fn anchored(
             does_not_fail: CelCondition::any([applies.clone().not(), then]),
         };
     }
-    // Where each of them does not apply, neither does the map.
+    // If none of these anchors applies, the map does not apply either.
     if !others.is_empty() && !others.iter().any(PatternOutcome::applies_always) {
         let applies = CelCondition::any(others.iter().map(|other| other.passes.clone()));
         return PatternOutcome {
@@ -360,7 +361,7 @@ fn of_entry(anchor: Anchor, name: &str, pattern: &Value, at: &Spot) -> Result<Pa
             of_field(name, pattern, at)?.passes,
         ]))),
         Anchor::Global => {
-            // It ends the whole rule, or the element of a list, when it does not hold.
+            // If it does not hold, the whole rule, or the element of a list, does not apply.
             let passes = CelCondition::any([has.not(), of_field(name, pattern, at)?.passes]);
             Ok(PatternOutcome {
                 passes,
@@ -400,8 +401,8 @@ fn of_field(name: &str, pattern: &Value, at: &Spot) -> Result<PatternOutcome, Re
     }
 }
 
-/// Labels and annotations, whose keys may have wildcards: Kyverno takes one of the keys that match,
-/// whichever it meets, so that here all of them must match.
+/// Labels and annotations, whose keys may have wildcards. Kyverno compares an arbitrary one of the
+/// keys that match; here all of them must match.
 fn of_labels(entries: &Map<String, Value>, at: &Spot) -> Result<PatternOutcome, Refusal> {
     if let Some((key, _)) = entries.iter().find(|(_, pattern)| !pattern.is_string()) {
         return conversion::of(
@@ -439,7 +440,7 @@ fn of_wildcard_key(key: &str, pattern: &Value, at: &Spot) -> Result<CelCondition
     }
 }
 
-/// Some element of the list matches, for each item of the pattern.
+/// The condition that for each item of the pattern, an element of the list matches.
 fn existence(pattern: &Value, child: &Spot, has: CelCondition) -> Result<PatternOutcome, Refusal> {
     let items = pattern
         .as_array()
@@ -464,7 +465,7 @@ fn existence(pattern: &Value, child: &Spot, has: CelCondition) -> Result<Pattern
     ])))
 }
 
-/// Whether a `<()` within the pattern, which is not within a list, ends what has it.
+/// Whether the pattern contains a `<()` outside lists, which skips what contains it.
 fn ends_rule(pattern: &Value) -> bool {
     let Value::Object(entries) = pattern else {
         return false;

@@ -1,8 +1,8 @@
-//! `validate.podSecurity`: the checks of the Pod Security Standards, less what is excluded.
+//! `validate.podSecurity`: the checks of the Pod Security Standards, without exclusions.
 //!
-//! These are the checks of 1.34, which Kyverno 1.18 calls the latest, all of both levels for `restricted`.
-//! Of what fails Kyverno takes away each error that a Pod of the matching containers alone has, too
-//! (`pkg/pss/evaluate.go`).
+//! These are the checks of 1.34, which Kyverno 1.18 uses as the latest; `restricted` includes those
+//! of `baseline`. From the errors of a Pod, Kyverno removes each that a Pod of only the matching
+//! containers has, too (`pkg/pss/evaluate.go`).
 
 mod checks;
 
@@ -18,7 +18,7 @@ use crate::kyverno::expression::CelCondition;
 
 const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
-/// Controls that Kyverno lets be excluded for images alone.
+/// Controls that can only be excluded for images.
 const OF_CONTAINERS: [&str; 5] = [
     "Capabilities",
     "Privileged Containers",
@@ -27,10 +27,10 @@ const OF_CONTAINERS: [&str; 5] = [
     "Privilege Escalation",
 ];
 
-/// Controls that it lets be excluded for whole Pods alone.
+/// Controls that can only be excluded for whole Pods.
 const OF_PODS: [&str; 4] = ["Host Namespaces", "HostPath Volumes", "Sysctls", "Volume Types"];
 
-/// The CEL of a Pod: its spec, its metadata and all its containers.
+/// A Pod in CEL: its spec, its metadata and all its containers.
 #[derive(Debug, Clone)]
 pub(crate) struct PodParts {
     spec: &'static str,
@@ -38,7 +38,7 @@ pub(crate) struct PodParts {
     metadata: String,
 }
 
-/// One of `exclude`.
+/// An item of `exclude`.
 struct Exclusion<'w> {
     control: &'w str,
     images: Vec<&'w str>,
@@ -46,7 +46,7 @@ struct Exclusion<'w> {
     values: Vec<&'w str>,
 }
 
-/// What a Pod must pass, and what to say where it does not.
+/// The conditions that a Pod must meet, and the messages if it does not.
 pub(crate) fn checks(
     written: &Value,
     object: &str,
@@ -87,7 +87,7 @@ pub(crate) fn checks(
         .collect()
 }
 
-/// The variables that the checks of `object` read.
+/// The variables that the checks of `object` use.
 pub(crate) fn variables(object: &str, scope: &Scope) -> Result<Vec<Value>, Refusal> {
     let pod = PodParts::of(object, scope)?;
     let name = |variable: &str| variable.trim_start_matches("variables.").to_owned();
@@ -99,7 +99,7 @@ pub(crate) fn variables(object: &str, scope: &Scope) -> Result<Vec<Value>, Refus
     ])
 }
 
-/// Spec and metadata of the Pods that an object is or makes, as optional values.
+/// The spec and metadata of the Pod in an object, as optionals.
 fn places(object: &str, scope: &Scope) -> Result<(String, String), Refusal> {
     let mut all = scope.kinds.iter().map(|kind| match kind {
         Some([_, _, kind]) => match kind.as_str() {
@@ -107,7 +107,7 @@ fn places(object: &str, scope: &Scope) -> Result<(String, String), Refusal> {
             "DaemonSet" | "Deployment" | "Job" | "StatefulSet" | "ReplicaSet" | "ReplicationController" => {
                 Some(("spec.?template.?spec", "spec.?template.?metadata"))
             }
-            // Kyverno takes the metadata of the Job.
+            // Kyverno uses the metadata of the Job.
             "CronJob" => Some((
                 "spec.?jobTemplate.?spec.?template.?spec",
                 "spec.?jobTemplate.?metadata",
@@ -241,7 +241,8 @@ impl CheckedField {
         })
     }
 
-    /// To Kyverno a Pod of one empty container fails, too, and that takes away one error of the containers.
+    /// In Kyverno, a Pod of one empty container fails too, which removes one error of the
+    /// containers.
     fn but_one(&self, of_empty: &str, pod: &PodParts) -> CelCondition {
         let good = self.good(pod);
         let others = ["initContainers", "ephemeralContainers"]
@@ -302,7 +303,7 @@ impl<'w> Exclusion<'w> {
         Ok(exclusion)
     }
 
-    /// Whether `restrictedField` is this field.
+    /// Whether `restrictedField` names this field.
     fn names(&self, field: &CheckedField) -> bool {
         let Some(path) = self.field.strip_prefix("spec.") else {
             return false;
@@ -322,7 +323,7 @@ impl<'w> Exclusion<'w> {
         }
     }
 
-    /// Whether each bad value is one of `values`.
+    /// The condition that every forbidden value is one of `values`.
     fn values(&self, field: &CheckedField, pod: &PodParts) -> CelCondition {
         match any_wildcard("v", &self.values) {
             matches if self.values.is_empty() || matches.is(true) => CelCondition::constant(true),
@@ -330,7 +331,7 @@ impl<'w> Exclusion<'w> {
         }
     }
 
-    /// Whether it excludes the container `c` in the list.
+    /// The condition that the exclusion applies to the container `c` in the list.
     fn of_container(&self, field: &CheckedField, list: Option<&str>, pod: &PodParts) -> CelCondition {
         let is_field = self.field.is_empty()
             || list.is_some_and(|list| self.field == format!("spec.{list}[*].{}", field.path));

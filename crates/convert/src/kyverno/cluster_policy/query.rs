@@ -1,8 +1,8 @@
-//! JMESPath as CEL.
+//! JMESPath in CEL.
 //!
-//! To Kyverno a key that a map has not is an error, which most operators take for null; a field of
-//! what is no map is null. So a query becomes two expressions: one that is null where there is no
-//! such key, and one that has an error there. All other errors are errors of both.
+//! In Kyverno, a key that is missing in a map is an error, which most operators treat as null; a
+//! field of a value that is not a map is null. So a query becomes two expressions: one that is null
+//! if a key is missing, and one that fails. All other errors are errors of both.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ use crate::conversion::Refusal;
 use crate::kyverno::expression::{field, literal, optional_field};
 use portcullis_cel::Type;
 
-/// How long what becomes of one query may be.
+/// The most bytes of the expression for one query.
 const MAX_QUERY_BYTES: usize = 20_000;
 enum Place {
     Context,
@@ -26,20 +26,20 @@ enum Place {
 // === impl Scope ===
 
 impl Scope {
-    /// What the query makes of `base`.
+    /// The result of the query for `base`.
     ///
     /// # Errors
     ///
-    /// What has no counterpart.
+    /// The query cannot be converted.
     pub(crate) fn of_term(&self, node: &QueryNode, base: &Term) -> Result<Term, Refusal> {
         self.value(node, &Place::Value(Box::new(base.clone())))
     }
 
-    /// What the query is.
+    /// The result of the query.
     ///
     /// # Errors
     ///
-    /// What has no counterpart.
+    /// The query cannot be converted.
     pub(crate) fn term(&self, node: &QueryNode) -> Result<Term, Refusal> {
         match self.place(node, &Place::Context)? {
             Place::Value(term) => Ok(*term),
@@ -83,7 +83,7 @@ impl Scope {
                     };
                     return Ok(Place::Value(Box::new(self.item(&base, index))));
                 }
-                // What is made of what is not there is an error, which most operators take for null.
+                // The result for a missing value is an error, which most operators treat as null.
                 match (&left, &**right) {
                     (_, QueryNode::Field(_)) => self.value(right, &left)?,
                     (Place::Value(base), _) if base.strict.is_some() => self.of_found(base, right)?,
@@ -176,7 +176,7 @@ impl Scope {
         Ok(Place::Value(Box::new(term)))
     }
 
-    /// A name that stands for itself.
+    /// A name that is not selected from a value.
     fn variable(&self, name: &str) -> Result<Place, Refusal> {
         if let Some((_, known)) = self.names.iter().rev().find(|(known, _)| known == name) {
             return known
@@ -291,7 +291,7 @@ impl Scope {
                     Some(nullable(&format!("type({}) == map", base.whole()))),
                 ),
             };
-            // A list of a known type is a list, or not there.
+            // A value of a known list type is a list or absent.
             if self.is_typed || base.known == Known::Request {
                 term.or_empty = Some(format!("{}.orValue([])", path.0));
             }
@@ -308,7 +308,7 @@ impl Scope {
         term
     }
 
-    /// The element at `index` of a list, from its end if it is negative.
+    /// The element at `index` of a list; a negative index counts from the end.
     fn item(&self, base: &Term, index: i64) -> Term {
         let of = |value: &str| {
             self.bound(value, |list| {
@@ -331,7 +331,7 @@ impl Scope {
         term
     }
 
-    /// What `node` makes of `base`, where it is there.
+    /// The result of `node` for `base`, if that is present.
     fn of_found(&self, base: &Term, node: &QueryNode) -> Result<Term, Refusal> {
         let mut found = base.clone();
         found.value = base.whole().to_owned();
@@ -368,7 +368,7 @@ impl Scope {
         let flat = |list: &str| {
             let (name, body) =
                 self.each(|element| format!("type({element}) == list ? dyn({element}) : dyn([{element}])"));
-            // Of a list that is not there null is left, which a projection leaves out.
+            // A missing list leaves null, which a projection drops.
             let found = match self.is_typed {
                 true => format!(".filter({name}, {name} != null)"),
                 false => String::new(),
@@ -400,7 +400,7 @@ impl Scope {
         term
     }
 
-    /// What is taken of each element of a list, of those for which the condition holds.
+    /// A projection of each element of a list for which the condition holds.
     fn projected(
         &self,
         left: &Term,
@@ -488,7 +488,7 @@ impl Scope {
         Ok(term)
     }
 
-    /// What is made of null is null.
+    /// The result for null is null.
     fn unless_null(&self, made: String, shape: Shape, current: &Place) -> Term {
         match current {
             Place::Value(base) if base.may_be(NULL) => {

@@ -1,8 +1,8 @@
-//! The patterns of texts, numbers and booleans (`pkg/engine/pattern/pattern.go` of Kyverno).
+//! Patterns of strings, numbers and booleans (`pkg/engine/pattern/pattern.go` of Kyverno).
 //!
-//! A text may be a wildcard pattern, or compare durations, quantities and texts with `>`, `>=`, `<`,
-//! `<=`, `!`, `a-b` and `a!-b`; `|` is or, `&` is and. What is made for a value has no errors,
-//! whatever its type.
+//! A string may be a wildcard pattern, or compare durations, quantities and strings with `>`, `>=`,
+//! `<`, `<=`, `!`, `a-b` and `a!-b`; `|` is or, `&` is and. The generated conditions never fail,
+//! whatever the type of the value.
 
 use serde_json::Value;
 
@@ -10,13 +10,13 @@ use crate::conversion::Refusal;
 use crate::kyverno::expression::{CelCondition, has_wildcard, literal, matches_wildcard};
 use portcullis_cel::Quantity;
 
-/// What Go reads as a duration.
+/// Matches what Go parses as a duration.
 pub(crate) const DURATION: &str = r"^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
 
-/// A plain number.
+/// Matches a plain number.
 pub(crate) const NUMBER: &str = r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?$";
 
-/// How a text is compared.
+/// An operator of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PatternOperator {
     Equal,
@@ -27,7 +27,7 @@ enum PatternOperator {
     LessOrEqual,
 }
 
-/// Whether the value that `value` is, or null, matches the pattern.
+/// The condition that `value`, which may be null, matches the pattern.
 pub(crate) fn condition(pattern: &Value, value: &str) -> Result<CelCondition, Refusal> {
     match pattern {
         Value::Null => Ok(nothing(value)),
@@ -40,19 +40,19 @@ pub(crate) fn condition(pattern: &Value, value: &str) -> Result<CelCondition, Re
     }
 }
 
-/// Whether the value is of one of these types.
+/// The condition that the value has one of these types.
 fn is_type(value: &str, types: &[&str]) -> CelCondition {
     let types = types.iter();
     CelCondition::any(types.map(|name| CelCondition::relation(format!("type({value}) == {name}"))))
 }
 
-/// What passes where nothing is asked for.
+/// The condition that a value matches a pattern of null.
 fn nothing(value: &str) -> CelCondition {
     let nothings = ["null", "0", "''", "false"].into_iter();
     CelCondition::any(nothings.map(|nothing| CelCondition::relation(format!("{value} == {nothing}"))))
 }
 
-/// A text, a number or a boolean.
+/// The condition that a value is a string, a number or a boolean.
 fn something(value: &str) -> CelCondition {
     CelCondition::all([
         CelCondition::relation(format!("{value} != null")),
@@ -80,7 +80,7 @@ fn of_text(pattern: &str, value: &str) -> Result<CelCondition, Refusal> {
         ));
     }
     let mut any = Vec::new();
-    // The pattern itself passes, though it may not match what it means.
+    // The pattern as a literal string passes, even if its comparison does not hold.
     let is_plain = !pattern.contains(['|', '&'])
         && part(pattern).0 == PatternOperator::Equal
         && range(pattern).is_none();
@@ -131,7 +131,7 @@ fn part(pattern: &str) -> (PatternOperator, &str) {
     }
 }
 
-/// Both ends of `1-10` or `1!-10`, and whether what is between them is meant.
+/// The ends of `1-10` or `1!-10`, and whether the values between them match.
 pub(crate) fn range(pattern: &str) -> Option<(&str, &str, bool)> {
     for (sign, is_within) in [("!-", false), ("-", true)] {
         for (at, _) in pattern.match_indices(sign) {
@@ -145,7 +145,7 @@ pub(crate) fn range(pattern: &str) -> Option<(&str, &str, bool)> {
     None
 }
 
-/// `[-|+]?\d+(\.\d+)?[A-Za-z]*`
+/// Whether `text` has the form `[-|+]?\d+(\.\d+)?[A-Za-z]*`.
 fn is_end(text: &str) -> bool {
     let number = text.strip_prefix(['-', '|', '+']).unwrap_or(text);
     let number = number.trim_end_matches(|unit: char| unit.is_ascii_alphabetic());
@@ -156,8 +156,8 @@ fn is_end(text: &str) -> bool {
     }
 }
 
-/// Whether `value` compares so with `operand`: as a duration or a quantity, if both are one, or
-/// else as a text.
+/// The condition that `value` compares with `operand` by the operator: as a duration or quantity if
+/// both are one, otherwise as a string.
 fn compared(operator: PatternOperator, operand: &str, value: &str) -> CelCondition {
     let amounts = amounts(operator, operand, value);
     let equal_texts = || equal_texts(operand, value);
@@ -165,7 +165,7 @@ fn compared(operator: PatternOperator, operand: &str, value: &str) -> CelConditi
     match (operator, amounts) {
         (PatternOperator::Equal, Some(amounts)) => amounts,
         (PatternOperator::Equal, None) => equal_texts(),
-        // What compares with neither is another text, but for null, which is 0.
+        // A value that is neither is unequal, except null, which counts as 0.
         (PatternOperator::NotEqual, Some(_)) => {
             let equal = self::amounts(PatternOperator::Equal, operand, value);
             CelCondition::all([scalar(), equal.unwrap_or_else(equal_texts).not()])
@@ -180,7 +180,8 @@ fn compared(operator: PatternOperator, operand: &str, value: &str) -> CelConditi
     }
 }
 
-/// How durations and quantities compare; none, if the operand is neither.
+/// The condition that durations or quantities compare by the operator; `None` if the operand is
+/// neither.
 fn amounts(operator: PatternOperator, operand: &str, value: &str) -> Option<CelCondition> {
     let sign = match operator {
         PatternOperator::Equal => "==",
@@ -217,7 +218,7 @@ fn amounts(operator: PatternOperator, operand: &str, value: &str) -> Option<CelC
     )))
 }
 
-/// The text of a number, a text or null, which is 0; none for anything else.
+/// A number, a string, or null, which is 0, as a string; empty for anything else.
 fn number_text(value: &str) -> String {
     format!(
         "type({value}) == string || type({value}) == int ? string({value}) : type({value}) == double ? '%f'.format([{value}]) : \
@@ -225,7 +226,7 @@ fn number_text(value: &str) -> String {
     )
 }
 
-/// Whether the text of `value` matches the wildcard pattern.
+/// The condition that `value` as a string matches the wildcard pattern.
 fn equal_texts(pattern: &str, value: &str) -> CelCondition {
     if pattern == "*" {
         return something(value);
@@ -234,7 +235,7 @@ fn equal_texts(pattern: &str, value: &str) -> CelCondition {
         return CelCondition::all([something(value), CelCondition::relation(format!("{value} != ''"))]);
     }
     let is_wild = has_wildcard(pattern);
-    // Characters that no number has and neither boolean.
+    // Characters that occur neither in numbers nor in booleans.
     let is_for_texts = pattern.contains(|character: char| !"0123456789+-.Etruefals*?".contains(character));
     let boolean =
         matches!(pattern, "true" | "false").then(|| CelCondition::relation(format!("{value} == {pattern}")));
@@ -254,7 +255,7 @@ fn equal_texts(pattern: &str, value: &str) -> CelCondition {
     ])
 }
 
-/// Whether Go reads it as a duration (`time.ParseDuration`).
+/// Whether Go parses the string as a duration (`time.ParseDuration`).
 pub(crate) fn is_duration(text: &str) -> bool {
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {

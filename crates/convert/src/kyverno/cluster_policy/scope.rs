@@ -1,4 +1,4 @@
-//! The values that queries are made of, and the names that stand for them.
+//! The values in queries, and the names that refer to them.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use crate::conversion::Refusal;
 use crate::kyverno::expression::literal;
 use portcullis_cel::Type;
 
-/// Which types a value may have.
+/// The types that a value may have, one bit each.
 pub(crate) type Shape = u8;
 pub(crate) const NULL: Shape = 1;
 pub(crate) const BOOL: Shape = 2;
@@ -18,47 +18,47 @@ pub(crate) const LIST: Shape = 16;
 pub(crate) const MAP: Shape = 32;
 pub(crate) const ANY: Shape = NULL | BOOL | NUMBERS | TEXT | LIST | MAP;
 
-/// An expression that always has an error.
+/// An expression that always fails.
 pub(crate) const FAILS: &str = "dyn([])[0]";
-/// A value of the object or of the request, or what is made of one.
+/// A value of the object or of the request, or a result made from one, in CEL.
 #[derive(Debug, Clone)]
 pub(crate) struct Term {
-    /// Its CEL, which is null where there is no such key.
+    /// The value, which is null if a key is missing.
     pub(crate) value: String,
-    /// Its CEL, which has an error where there is no such key; none: each key is there.
+    /// The value, which fails if a key is missing; `None` if no key can be missing.
     pub(crate) strict: Option<String>,
-    /// A path of fields as an optional value, and as one that has an error.
+    /// The path of fields as an optional, and as a selection that fails.
     pub(crate) path: Option<(String, String)>,
-    /// What is null besides, where it is null.
+    /// The root of the path, if it may be null.
     pub(crate) null_root: Option<String>,
-    /// Its CEL, which is an empty list where it is null.
+    /// The value, which is an empty list instead of null.
     pub(crate) or_empty: Option<String>,
-    /// Its CEL, which is null where `value` has an error.
+    /// The value, which is null where `value` fails.
     pub(crate) without_error: Option<String>,
     pub(crate) shape: Shape,
     pub(crate) constant: Option<Value>,
-    /// Whether `value` may have an error.
+    /// Whether `value` may fail.
     pub(crate) is_fallible: bool,
-    /// Whether its text has no wildcards.
+    /// Whether the string contains no wildcards.
     pub(crate) is_plain: bool,
-    /// Whether elements of it may be lists.
+    /// Whether elements may be lists.
     pub(crate) is_nested: bool,
-    /// Whether its elements are texts.
+    /// Whether the elements are strings.
     pub(crate) has_texts: bool,
-    /// Whether it is not null, where it is there.
+    /// Whether the value is not null if it is present.
     pub(crate) is_never_null: bool,
     pub(crate) known: Known,
-    /// What it may be by the types that Kubernetes serves; none: anything.
+    /// The possible types of the value, if Kubernetes serves it; empty if it may be anything.
     pub(crate) types: Vec<Type>,
 }
 
-/// What Kubernetes guarantees of a value.
+/// What Kubernetes guarantees about a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     Nothing,
     Object,
     Metadata,
-    /// A map of texts.
+    /// A map of strings.
     Texts,
     /// A part of the request.
     Request,
@@ -66,27 +66,27 @@ pub(crate) enum Known {
     ConfigMap,
 }
 
-/// Where names of a query lead.
+/// The values to which names in a query refer.
 #[derive(Debug, Clone)]
 pub(crate) struct Scope {
-    /// The CEL of `request.object` and `request.oldObject`.
+    /// `request.object` and `request.oldObject` in CEL.
     pub(crate) object: String,
     pub(crate) old_object: String,
-    /// The operation, if there is one alone.
+    /// The operation, if there is only one.
     pub(crate) operation: Option<String>,
-    /// Whether all objects are of types that Kubernetes itself serves.
+    /// Whether Kubernetes serves the types of all objects.
     pub(crate) is_typed: bool,
-    /// Group, version and kind of the objects; none: one that Kubernetes itself does not serve.
+    /// The group, version and kind of the objects; `None` for each that Kubernetes does not serve.
     pub(crate) kinds: Vec<Option<[String; 3]>>,
     /// The types of the objects, if all are known.
     pub(crate) types: Vec<Type>,
-    /// Whether Kyverno keeps integers apart from other numbers, as it does in old objects.
+    /// Whether Kyverno distinguishes integers from other numbers, as it does in old objects.
     pub(crate) has_integers: bool,
     /// The variables of the rule, and the elements of loops.
     pub(crate) names: Vec<(String, Result<Term, String>)>,
-    /// What stands for the texts of a query in which variables stand.
+    /// The terms for the strings in a query that contain variables.
     pub(crate) texts: Vec<Term>,
-    /// How many names were made.
+    /// The number of names that were generated.
     pub(crate) made: Cell<usize>,
 }
 
@@ -130,14 +130,14 @@ impl Term {
         term
     }
 
-    /// A name of CEL whose value may be anything.
+    /// A CEL variable whose value may be anything.
     pub(crate) fn named(name: &str) -> Self {
         let mut term = Self::new(name, ANY);
         term.path = Some((name.to_owned(), name.to_owned()));
         term
     }
 
-    /// An element of this list under the name `name`.
+    /// An element of this list, as the CEL variable `name`.
     pub(crate) fn element(&self, name: &str) -> Self {
         let mut term = Self::named(name);
         term.types = self.types.iter().map(item_type).collect();
@@ -153,7 +153,7 @@ impl Term {
         term
     }
 
-    /// A list of these.
+    /// A list of terms.
     pub(crate) fn list_of(items: &[Self]) -> Self {
         let values: Vec<String> = items.iter().map(|item| item.whole().to_owned()).collect();
         let mut term = Self::new(listed(&values), LIST);
@@ -162,7 +162,7 @@ impl Term {
         term
     }
 
-    /// The same under the name `name`, which has no error.
+    /// The same value as a CEL variable `name`, whose evaluation cannot fail.
     pub(crate) fn renamed(&self, name: char) -> Self {
         let mut term = Self::new(
             name,
@@ -177,7 +177,7 @@ impl Term {
         term
     }
 
-    /// The ConfigMap that is the parameter of a policy.
+    /// The ConfigMap that is the parameter of the policy.
     pub(crate) fn parameter() -> Self {
         let mut term = Self::named("params");
         term.known = Known::ConfigMap;
@@ -185,7 +185,7 @@ impl Term {
         term
     }
 
-    /// The value, or where there is none `default`, or else an error.
+    /// The value, or `default` if it is null. Without a default, null is an error.
     pub(crate) fn or_default(&self, default: Option<&Self>, scope: &Scope) -> Self {
         let default_value = default.map_or(FAILS, |default| default.whole());
         let value = scope.bound(&self.value, |name| {
@@ -202,7 +202,7 @@ impl Term {
         term
     }
 
-    /// Its CEL as a list of elements that are not null: none where it is null.
+    /// The elements that are not null as a list, which is empty for null.
     pub(crate) fn elements(&self, scope: &Scope) -> String {
         if let Some(or_empty) = &self.or_empty {
             return or_empty.clone();
@@ -223,7 +223,7 @@ impl Term {
         self
     }
 
-    /// The same where each error is null, as `[]` and `[?]` have it.
+    /// The same value with null for each error, as before `[]` and `[?]`.
     pub(crate) fn without_error(mut self) -> Result<Self, Refusal> {
         if self.is_fallible {
             self.value = self.without_error.take().ok_or_else(|| {
@@ -235,12 +235,12 @@ impl Term {
         Ok(self)
     }
 
-    /// Its CEL as Kyverno takes it for a whole: an error where there is no such key.
+    /// The value as the result of a whole query, which fails if a key is missing.
     pub(crate) fn whole(&self) -> &str {
         self.strict.as_deref().unwrap_or(&self.value)
     }
 
-    /// Whether `whole` may have an error.
+    /// Whether `whole` may fail.
     pub(crate) const fn may_fail(&self) -> bool {
         self.strict.is_some() || self.is_fallible
     }
@@ -271,7 +271,7 @@ pub(crate) fn item_type(of: &Type) -> Type {
     }
 }
 
-/// What values of these types are where they are there; none, if that is not known.
+/// The shape of present values of these types; `None` if it is not known.
 pub(crate) fn shape_of(types: &[Type]) -> Option<Shape> {
     let shapes = types.iter().map(|of| match of {
         Type::String => Some(TEXT),
@@ -288,12 +288,12 @@ pub(crate) fn shape_of(types: &[Type]) -> Option<Shape> {
     (all != 0).then_some(all)
 }
 
-/// Whether all of these are lists of texts, and there are some.
+/// Whether there are types, and all are lists of strings.
 pub(crate) fn is_of_texts(types: &[Type]) -> bool {
     !types.is_empty() && types.iter().all(|of| *of == Type::list(Type::String))
 }
 
-/// A JSON value as CEL.
+/// A JSON value in CEL.
 pub(crate) fn cel(value: &Value) -> String {
     match value {
         Value::String(text) => literal(text),
@@ -320,18 +320,18 @@ pub(crate) fn cel(value: &Value) -> String {
     }
 }
 
-/// A list of items that may have different types.
+/// A CEL list of items of possibly different types.
 pub(crate) fn listed(items: &[String]) -> String {
     let items: Vec<String> = items.iter().map(|item| format!("dyn({item})")).collect();
     format!("[{}]", items.join(", "))
 }
 
-/// Whether the text may stand several times.
+/// Whether an expression is short enough to be repeated.
 pub(crate) fn is_short(value: &str) -> bool {
     value.len() <= 60 && !value.contains(' ')
 }
 
-/// Whether `name` is a number.
+/// The condition that `name` is a number.
 pub(crate) fn is_number(name: &str) -> String {
     format!("(type({name}) == int || type({name}) == double)")
 }
@@ -339,13 +339,13 @@ pub(crate) fn is_number(name: &str) -> String {
 // === impl Scope ===
 
 impl Scope {
-    /// A new name.
+    /// Generates a new name.
     pub(crate) fn fresh(&self, letter: &str) -> String {
         self.made.set(self.made.get() + 1);
         format!("{letter}{}", self.made.get())
     }
 
-    /// What `body` makes of the value, which is evaluated once.
+    /// The result of `body` for the value, which is evaluated once.
     pub(crate) fn bound(&self, value: &str, body: impl FnOnce(&str) -> String) -> String {
         if is_short(value) {
             return body(value);
@@ -355,7 +355,7 @@ impl Scope {
         format!("[{value}].map({name}, {body})[0]")
     }
 
-    /// `letter`, a number, and what `body` makes of them, for a macro.
+    /// Generates the variable of a macro, and returns it with the result of `body` for it.
     pub(crate) fn each(&self, body: impl FnOnce(&str) -> String) -> (String, String) {
         let name = self.fresh("e");
         let body = body(&name);

@@ -1,8 +1,8 @@
-//! `validate`: what a rule asks of objects, by patterns, conditions, loops, or CEL; and what its failure does, by
-//! `validationFailureAction`, and what overrides it in namespaces.
+//! `validate`: what a rule requires of objects, by patterns, conditions, loops, or CEL; and the
+//! action on failure, by `validationFailureAction` and its overrides for namespaces.
 //!
-//! Each override becomes a binding, and the binding of the rule's own action leaves out their namespaces.
-//! Kyverno takes the first one that matches a namespace.
+//! Each override becomes a binding, and the binding for the rule's own action excludes the
+//! namespaces of overrides. In Kyverno, the first override that matches a namespace applies.
 
 #![expect(
     clippy::indexing_slicing,
@@ -21,10 +21,10 @@ use crate::kyverno::expression::{CelCondition, Judged, has_wildcard};
 use portcullis_cel::plain_or_values;
 use portcullis_policy::manifest;
 
-/// How deep loops may nest: each makes the others longer.
+/// How deep loops may nest: each level makes the expression longer.
 const MAX_LOOPS: usize = 3;
 
-/// For which operations Kyverno looks at the rule, where it names none.
+/// The operations for which Kyverno evaluates a rule that names none.
 pub(crate) fn operations(validate: &Value, matching: &Matching) -> Vec<&'static str> {
     let mut operations = vec!["CREATE", "UPDATE", "DELETE"];
     if validate["cel"].is_object() || matching.has_subresources() {
@@ -33,12 +33,12 @@ pub(crate) fn operations(validate: &Value, matching: &Matching) -> Vec<&'static 
     operations
 }
 
-/// Whether a DELETE passes it, once its preconditions were asked.
+/// Whether every DELETE passes, apart from errors of the preconditions.
 pub(crate) fn passes_deletes(validate: &Value) -> bool {
     !validate["cel"].is_object() && validate["deny"].is_null()
 }
 
-/// What must hold of the object; an error where Kyverno has one.
+/// The condition on the object, which fails where Kyverno has an error.
 pub(crate) fn holds(validate: &Value, scope: &Scope) -> Result<Judged, Refusal> {
     match &validate["foreach"] {
         Value::Null => asked(validate, scope, &scope.object),
@@ -46,7 +46,7 @@ pub(crate) fn holds(validate: &Value, scope: &Scope) -> Result<Judged, Refusal> 
     }
 }
 
-/// `foreach`: what must hold of each element of lists.
+/// `foreach`: the condition on each element of lists.
 fn of_loops(loops: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Refusal> {
     let mut all = Judged::sure(CelCondition::constant(true));
     for (index, written) in loops.as_array().into_iter().flatten().enumerate() {
@@ -128,7 +128,7 @@ fn of_loop(written: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Ref
     })
 }
 
-/// A pattern is about an element that is a map, or else about the whole object.
+/// A pattern applies to an element that is a non-empty map, otherwise to the whole object.
 fn of_element(written: &Value, scope: &Scope, element: &str) -> Result<Judged, Refusal> {
     if !written["deny"].is_null() {
         return asked(written, scope, element);
@@ -150,7 +150,7 @@ fn of_element(written: &Value, scope: &Scope, element: &str) -> Result<Judged, R
     ))
 }
 
-/// What must hold of `object`.
+/// The condition on `object`.
 fn asked(validate: &Value, scope: &Scope, object: &str) -> Result<Judged, Refusal> {
     if !validate["deny"].is_null() {
         let within = |refusal: Refusal| refusal.within("deny");
@@ -172,7 +172,7 @@ fn asked(validate: &Value, scope: &Scope, object: &str) -> Result<Judged, Refusa
     Err(Refusal::here("it asks nothing of the object"))
 }
 
-/// Whether Kyverno takes each failure of a pattern for one, and not for an error.
+/// Whether Kyverno reports every mismatch of a pattern as a failure, and none as an error.
 pub(crate) fn fails_without_error(validate: &Value) -> bool {
     let mut loops = validate["foreach"].as_array().into_iter().flatten();
     if !loops.all(fails_without_error) {
@@ -194,7 +194,7 @@ fn patterns(validate: &Value) -> (&'static str, Vec<&Value>) {
     }
 }
 
-/// `pattern` and `anyPattern`: what they do not fail.
+/// `pattern` and `anyPattern`: the condition that the object does not fail.
 fn of_patterns(validate: &Value, object: &str) -> Result<CelCondition, Refusal> {
     let (field, patterns) = patterns(validate);
     let mut passes = Vec::new();
@@ -207,14 +207,14 @@ fn of_patterns(validate: &Value, object: &str) -> Result<CelCondition, Refusal> 
         passes.push(outcome.passes);
         does_not_fail.push(outcome.does_not_fail);
     }
-    // Not one of them passes, and not one fails: then the rule does not apply.
+    // If no pattern passes and none fails, the rule does not apply.
     Ok(CelCondition::any(
         passes.into_iter().chain([CelCondition::all(does_not_fail)]),
     ))
 }
 
-/// `validate.cel`: what is a ValidatingAdmissionPolicy already. Kyverno fails a request whose
-/// expressions have errors, whatever the `failurePolicy` of its webhook.
+/// `validate.cel`, which already is a ValidatingAdmissionPolicy. Kyverno denies a request if an
+/// expression fails, whatever the `failurePolicy` of its webhook.
 pub(crate) fn of_cel(validate: &Value) -> Result<Value, Refusal> {
     let cel = &validate["cel"];
     let known = [
@@ -248,13 +248,14 @@ pub(crate) fn of_cel(validate: &Value) -> Result<Value, Refusal> {
     Ok(spec)
 }
 
-/// To Kyverno `.orValue()` of what is no optional value is the value itself.
+/// Refuses `.orValue()` of a value that is not an optional: Kyverno returns the value itself,
+/// Kubernetes fails.
 fn refuse_plain_or_values(cel: &Value) -> Result<(), Refusal> {
     let mut optional = Vec::new();
     for list in ["variables", "expressions"] {
         for (index, item) in cel[list].as_array().into_iter().flatten().enumerate() {
             let text = item["expression"].as_str().unwrap_or_default();
-            // What cannot be parsed is reported when it is compiled.
+            // A syntax error is reported when the expression is compiled.
             let plain = plain_or_values(text, &optional).unwrap_or_default();
             if let Some((line, column)) = plain.first() {
                 let reason = format!(
@@ -272,28 +273,28 @@ fn refuse_plain_or_values(cel: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-// What a failure does.
+// Actions on failure.
 
-/// The label of each namespace that is its name.
+/// The label of every namespace with its name.
 const NAME: &str = "kubernetes.io/metadata.name";
 
-/// What failures do.
+/// The actions on failure.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// Whether the rule's own action refuses requests.
+    /// Whether the rule's own action denies requests.
     pub(crate) is_enforced: bool,
     actions: Vec<Action>,
 }
 
-/// `validationActions` in some namespaces.
+/// The `validationActions` for some namespaces.
 #[derive(Debug)]
 struct Action {
     actions: Value,
-    /// What the labels of the namespace must satisfy.
+    /// The requirements on the labels of the namespace.
     requirements: Vec<Value>,
 }
 
-/// Refuses overrides of a policy that mean different things in different parts of Kyverno.
+/// Refuses overrides of a policy that Kyverno itself interprets inconsistently.
 pub(crate) fn check_overrides(spec: &Value) -> Result<(), Refusal> {
     const FIELD: &str = "validationFailureActionOverrides";
     let has_some = spec[FIELD]
@@ -314,7 +315,7 @@ pub(crate) fn check_overrides(spec: &Value) -> Result<(), Refusal> {
 // === impl Failure ===
 
 impl Failure {
-    /// What failures of the rule with this `validate` do.
+    /// The actions of the rule with this `validate`.
     pub(crate) fn of(spec: &Value, validate: &Value, matching: &Matching) -> Result<Self, Refusal> {
         let own = validate["failureAction"].as_str();
         let own = own.or_else(|| spec["validationFailureAction"].as_str());
@@ -360,7 +361,7 @@ impl Failure {
         Ok(Self { is_enforced, actions })
     }
 
-    /// The policy, and its bindings.
+    /// The policy and its bindings.
     pub(crate) fn objects(&self, name: &str, spec: Value, binding: &Value) -> Vec<Value> {
         let mut objects = Vec::new();
         for (index, action) in self.actions.iter().enumerate() {
@@ -395,7 +396,7 @@ fn validation_actions(spec: &Value, action: &str) -> Value {
     }
 }
 
-/// Whether all objects are known to be in namespaces.
+/// Whether all objects are known to be namespaced.
 fn is_namespaced(matching: &Matching) -> bool {
     matching.served_kinds().iter().all(|kind| match kind {
         Some([group, version, kind]) => {
@@ -409,7 +410,7 @@ fn is_namespaced(matching: &Matching) -> bool {
     })
 }
 
-/// The action of each override, and what it asks of the labels of a namespace; none: nothing.
+/// The action of each override, and its requirement on the labels of a namespace, if any.
 fn requirements(overrides: &Value) -> Result<Vec<(&str, Option<Value>)>, Refusal> {
     let overrides = overrides.as_array().into_iter().flatten().enumerate();
     let all = overrides.map(|(index, written)| {
@@ -454,7 +455,7 @@ fn requirement(written: &Value) -> Result<Option<Value>, Refusal> {
     }
 }
 
-/// What holds of exactly the namespaces of which `requirement` does not hold.
+/// The requirement that holds exactly for the namespaces for which `requirement` does not.
 fn opposite(mut requirement: Value) -> Value {
     let operator = match requirement["operator"].as_str() {
         Some("In") => "NotIn",

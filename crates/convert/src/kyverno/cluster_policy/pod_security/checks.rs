@@ -1,24 +1,24 @@
-//! The checks of the Pod Security Standards of 1.34 (`k8s.io/pod-security-admission`), as CEL.
+//! The checks of the Pod Security Standards of 1.34 (`k8s.io/pod-security-admission`) in CEL.
 
-/// One of the checks of a level.
+/// A check of a level.
 pub(crate) struct Check {
-    /// The name by which it is excluded.
+    /// The name by which the check can be excluded.
     pub(crate) control: &'static str,
     pub(crate) is_restricted: bool,
-    /// CEL: for which Pods it asks nothing.
+    /// CEL for the Pods to which the check does not apply.
     pub(crate) unless: Option<&'static str>,
     pub(crate) message: &'static str,
     pub(crate) fields: &'static [CheckedField],
 }
 
-/// A field that a check looks at. In its CEL, `$` is the spec of the Pod and `#` its metadata.
+/// A field that a check reads. In its CEL, `$` is the spec of the Pod and `#` its metadata.
 pub(crate) struct CheckedField {
     pub(crate) place: Where,
-    /// Its path below the spec of the Pod, a container, or the list.
+    /// The path below the spec of the Pod, a container, or the list.
     pub(crate) path: &'static str,
-    /// Whether its value is bad.
+    /// CEL for whether the value is forbidden.
     pub(crate) bad: &'static str,
-    /// The bad values as texts.
+    /// CEL for the forbidden values as strings.
     pub(crate) values: &'static str,
 }
 
@@ -27,7 +27,7 @@ pub(crate) enum Where {
     Pod,
     /// Each container is `c`.
     Containers,
-    /// Each container is `c`; of one that says nothing of it, this is whether it fails.
+    /// Each container is `c`. The CEL tells whether a container without the field fails.
     ContainersOrPod(&'static str),
     /// Each item of this list is `i`.
     Items(&'static str),
@@ -337,7 +337,7 @@ pub(crate) const CHECKS: [Check; 18] = [
     ),
 ];
 
-/// The field of a volume whose name is its type.
+/// The prefix of a volume's field, whose name is the type of the volume.
 pub(crate) const ANY_VOLUME: &str = "volumes[*].";
 
 const WINDOWS: Option<&str> = Some("$.?os.?name.orValue('') == 'windows'");
