@@ -23,7 +23,7 @@ pub(crate) const MAX_METADATA_BYTES: usize = 4 << 20;
 /// The most items of all lists in the metadata. Each takes up to 1 KB in memory.
 const MAX_METADATA_ITEMS: usize = 1 << 16;
 
-/// The most rows of a row group, which another program may have written.
+/// The most rows of a row group that is read. Other programs may write larger ones than `pack`.
 pub(crate) const MAX_FOREIGN_GROUP_ROWS: usize = MAX_GROUP_ROWS << 4;
 
 const MAX_DEPTH: usize = 16;

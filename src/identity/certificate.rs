@@ -69,8 +69,7 @@ pub(crate) struct CertificateNames {
 }
 
 /// OpenSSL's security level 2, of 112 bits: no RSA keys of fewer than 2048 bits, and no SHA-1
-/// signatures. It is the default level of OpenSSL's handshakes, which leave the verification to
-/// this module.
+/// signatures. It is the level of OpenSSL's handshakes, in which this module verifies instead.
 const STRENGTH: i32 = 2;
 
 /// A client may send any number of certificates; longer chains are not built.

@@ -1,9 +1,10 @@
 //! JSON Web Tokens (RFC 7519, RFC 8725): verification and caching.
 //!
-//! A token is accepted only if all of this holds: its algorithm is one of the entry's,
-//! which are all asymmetric; exactly one key in the entry's file has its `kid` and may be
-//! used for that algorithm; the signature is valid for that key; `iss`, `aud`, `exp`,
-//! `nbf` and the entry's claims match. Keys or key URLs in the token are ignored.
+//! A token is accepted only if all of this holds: its algorithm is one of the entry's, which are
+//! all asymmetric; exactly one key of the issuer, from the entry's file or published by the API
+//! server, has its `kid` and may be used for that algorithm; the signature is valid for that key;
+//! `iss`, `aud`, `exp`, `nbf` and the entry's claims match. Keys or key URLs in the token are
+//! ignored.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,8 +30,8 @@ use crate::config::Jwt;
 #[derive(Debug, Clone)]
 pub(crate) struct Tokens {
     issuers: Vec<Issuer>,
-    /// The results for tokens that are valid for an entry, and for all others: in separate caches, so that made-up
-    /// tokens cannot evict valid ones.
+    /// The results for tokens that are valid for an entry, and for all others: in separate caches,
+    /// so that invalid tokens cannot evict valid ones.
     good: Cache<Digest, Arc<CheckedToken>>,
     bad: Cache<Digest, Arc<CheckedToken>>,
 }
@@ -356,8 +357,8 @@ pub(crate) enum AuthorizationHeader<'h> {
 /// What is wrong with a header, and the method of its credential.
 pub(crate) type Complaint = (AuthenticationMethod, CredentialFault);
 
-/// Parses the value of the header: a scheme, whose case does not matter, and a credential. White space around the
-/// two is ignored; within the credential it is an error.
+/// Parses the value of the header: a scheme, whose case does not matter, and a credential. White
+/// space around the two is ignored; within the credential it is an error.
 pub(crate) fn parse(header: &[u8]) -> Result<AuthorizationHeader<'_>, Complaint> {
     let header = header.trim_ascii();
     if header.is_empty() {

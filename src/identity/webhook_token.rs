@@ -1,4 +1,5 @@
-//! Service account tokens that API servers present to admission webhooks (KEP-6060, alpha in Kubernetes 1.37).
+//! Service account tokens that API servers present to admission webhooks (KEP-6060, alpha in
+//! Kubernetes 1.37).
 //!
 //! A token is bound to one webhook configuration, made for one URL, and attests the API groups for
 //! which its holder may request reviews: for an aggregated API server those that it serves, for

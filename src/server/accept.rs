@@ -1,4 +1,4 @@
-//! Listening sockets, the loop that accepts connections, and the connections that are tracked.
+//! Listening sockets, the loop that accepts connections, and the limits on connections.
 //!
 //! A connection beyond the limits replaces an older one or is dropped at once. Some file descriptors
 //! are reserved for everything except callers' connections; if there are none left, the oldest

@@ -261,7 +261,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 pub(crate) enum LifecyclePhase {
     /// Listening, but not serving yet.
     Starting,
-    /// Answering.
+    /// Answering requests.
     Serving,
     /// Answering requests that still arrive before it ends.
     Draining,
@@ -284,7 +284,7 @@ pub(crate) struct Lifecycle {
 // === impl Lifecycle ===
 
 impl Lifecycle {
-    /// Starting, nothing in flight.
+    /// The state of a gateway that is starting, without requests in flight.
     pub(crate) fn new(connections: Arc<Connections>) -> Self {
         Self {
             phase: AtomicU8::new(0),

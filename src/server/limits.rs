@@ -61,7 +61,6 @@ type PartNumber = usize;
 /// The limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Capacity {
-    /// Requests.
     pub(crate) requests: usize,
     /// Bytes of their bodies.
     pub(crate) bytes: usize,

@@ -11,7 +11,7 @@ use crate::config::FolderBounds;
 /// The bytes that a file counts at least, so that the number of very small files is bounded, too.
 const MIN_FILE_BYTES: u64 = 512;
 
-/// The folder.
+/// A folder with its bounds and size.
 #[derive(Debug)]
 pub(crate) struct BoundedFolder {
     bounds: FolderBounds,

@@ -1,5 +1,5 @@
-//! Decisions as OpenTelemetry log records: the lines of the decision log, sent by OTLP over gRPC to the
-//! collector that spans are sent to.
+//! Decisions as OpenTelemetry log records: the lines of the decision log, sent by OTLP over gRPC to
+//! the same collector as spans.
 //!
 //! ```text
 //! worker ──line──▶ [queue, bounded] ──▶ writer thread ──segment──▶ backlog ──▶ sender thread ──▶ collector

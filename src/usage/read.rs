@@ -1,4 +1,4 @@
-//! Reads files of usage, and merges them: counts of equal rows are added.
+//! Reads usage files, and merges them: the counts of equal rows are added.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -137,8 +137,9 @@ pub type TakePlace<'t> = &'t (dyn Fn() -> Option<CallPlace> + Sync);
 // === impl Authorizers ===
 
 impl Authorizers {
-    /// Consults the authorizers about `attributes`, from `cluster`, as far as that needs no call: with
-    /// matchConditions, which have time until `deadline`, and with cached answers that are valid at `now`.
+    /// Consults the authorizers about `attributes` of a request from `cluster`, as far as that needs
+    /// no call: with matchConditions, which have time until `deadline`, and with cached answers that
+    /// are valid at `now`.
     ///
     /// `consultation` determines which opinions are kept.
     #[must_use]

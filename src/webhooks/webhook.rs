@@ -29,7 +29,7 @@ const MIN_CONNECT_TIME: Duration = Duration::from_secs(1);
 /// The time for connecting while the breaker is open.
 const OPEN_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One webhook.
+/// A webhook that can be called, with the state that its calls share.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     /// `configuration/name`.

@@ -77,7 +77,7 @@ pub(crate) struct StreamAuthority {
     pub(crate) at_start: Arc<Authenticator>,
 }
 
-/// One stream.
+/// The state of one stream.
 struct OpenStream {
     streams: Rc<LiveStreams>,
     source: StreamSource,

@@ -63,8 +63,8 @@ const MAX_BURST_TIME: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct TokenBucket {
     start: OnceLock<Instant>,
-    /// The earliest time that no request has taken, in nanoseconds since [`MAX_BURST_TIME`] before the
-    /// start: the theoretical arrival time of the generic cell rate algorithm.
+    /// The theoretical arrival time of the generic cell rate algorithm, in nanoseconds since
+    /// [`MAX_BURST_TIME`] before the start: the earliest time that no request has used.
     free: AtomicU64,
 }
 

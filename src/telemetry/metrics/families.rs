@@ -1,5 +1,5 @@
-//! Metric families (name, help and labels), the values of labels, and the recorders of one webhook behind the
-//! gateway. The values of a label are known beforehand, or are names of objects.
+//! Metric families (name, help and labels), the values of labels, and the recorders of one webhook
+//! behind the gateway. The values of a label are known at compile time, or are names of objects.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +18,8 @@ pub use crate::config::Endpoint;
 pub use portcullis_policy::admission::Phase;
 pub use portcullis_policy::model::PolicyResult;
 
-/// Upper bounds of the buckets for calls over a network, in seconds: from 0.2 ms to the longest timeout.
+/// The upper bounds of the buckets for calls over a network, in seconds, from 0.2 ms to the longest
+/// timeout.
 const CALL_BUCKETS: [f64; 16] = [
     2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0,
 ];
@@ -326,8 +327,8 @@ pub(crate) fn label_values(family: &impl Collector, name: &str) -> HashSet<Strin
         .collect()
 }
 
-/// The most names of watched objects that have series of their own in a family. Users of a watched cluster choose
-/// the names of its objects, and Prometheus keeps each series.
+/// The most names of watched objects that have series of their own in a family. Users of a watched
+/// cluster choose the names of its objects, and Prometheus keeps each series.
 const MAX_WATCHED_NAMES: usize = 1000;
 
 /// The label under which the others are counted together.
@@ -342,8 +343,8 @@ impl ConfiguredNames {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
     }
 
-    /// The `names` that have series of their own: those that are configured and, of the others, the first
-    /// [`MAX_WATCHED_NAMES`]. A webhook is configured if its webhook configuration is.
+    /// The `names` that have series of their own: those that are configured and, of the others, the
+    /// first [`MAX_WATCHED_NAMES`]. A webhook is configured if its webhook configuration is.
     pub(crate) fn labels<'n>(&self, names: impl Iterator<Item = &'n str>) -> SeriesLabels {
         let configured = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_configured = |name: &&str| {
