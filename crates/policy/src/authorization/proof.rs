@@ -1,13 +1,13 @@
-//! Proof: statements about all requests, and not about one.
+//! Proof: statements about all requests, instead of one.
 //!
-//! What a rule allows or denies is a [`Region`]: a box whose sides are sets of verbs, resources,
-//! namespaces, users, groups, and so on. Regions are taken from regions, so that what is left is
-//! exactly what, say, a changed binding grants and nothing else did. Conditions that compare texts
-//! with constants are worked out; any other expression of CEL stays an unknown of the region, equal
-//! expressions being one.
+//! The requests that a rule allows or denies are a [`Region`]: a box whose sides are sets of verbs,
+//! resources, namespaces, users, groups, and so on. Regions can be subtracted from each other. What
+//! remains is, for example, exactly what a changed binding grants and nothing else granted before.
+//! Conditions that compare fields with constants are evaluated symbolically; any other CEL
+//! expression remains an unknown of the region, and equal expressions are the same unknown.
 //!
-//! Of a requested resource, the subresource stands apart (`pods/log` is no resource), as in the
-//! requests of an API server.
+//! The subresource is a side of its own (`pods/log` is not a resource), as in the requests of an
+//! API server.
 
 mod condition;
 mod difference;
@@ -34,32 +34,33 @@ pub use sets::{GroupSet, Patterns, SelectorSet, TextSet};
 pub use witness::Witness;
 pub use words::{RegionSummary, request_in_words};
 
-/// How many more regions may be kept in a list: what users write may be products of rules, subjects and
+/// Bounds the number of regions in a list, because users can write products of rules, subjects and
 /// names.
 pub(crate) struct RegionRoom<'d> {
     limit: WorkLimit<'d>,
-    /// Of those that are there; one of many texts counts as several.
+    /// The weight of the regions so far; a region with many strings counts as several.
     weight: usize,
     count: usize,
 }
 
-/// How far regions are worked out.
+/// Limits of a proof.
 #[derive(Clone, Copy)]
 pub struct WorkLimit<'d> {
-    /// The most parts into which one region may fall, and the most regions in a list: each takes some
-    /// three kilobytes, and one of many texts counts as several.
+    /// The maximum of parts into which a region may be split, and of regions in a list. Each takes
+    /// some three kilobytes; one with many strings counts as several.
     pub parts: usize,
     /// When to give up.
     pub deadline: Deadline<'d>,
 }
 
-/// A statement about all requests was not worked out: nothing may be assumed of it.
+/// A statement about all requests could not be proved or disproved: nothing may be assumed about
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProofLimitError {
-    /// More parts than [`WorkLimit::parts`].
+    /// There are more parts than [`WorkLimit::parts`].
     #[error("the requests concerned fall into too many parts to be listed: compare fewer changes at once")]
     Parts,
-    /// Of aggregated ClusterRoles it is not worked out what they are made of.
+    /// The rules of aggregated ClusterRoles were not computed.
     #[error(
         "the ClusterRoles that are aggregated have too many rules of others to be worked out: aggregate fewer of them"
     )]
@@ -72,7 +73,7 @@ pub enum ProofLimitError {
 // === impl WorkLimit ===
 
 impl<'d> WorkLimit<'d> {
-    /// Room for a list of regions.
+    /// A bound for a list of regions.
     pub(crate) const fn room(self) -> RegionRoom<'d> {
         RegionRoom {
             limit: self,
@@ -81,6 +82,8 @@ impl<'d> WorkLimit<'d> {
         }
     }
 
+    /// Checks the deadline.
+    ///
     /// # Errors
     /// The deadline has passed.
     pub(crate) fn in_time(self) -> Result<(), ProofLimitError> {
@@ -94,13 +97,15 @@ impl<'d> WorkLimit<'d> {
 // === impl RegionRoom ===
 
 impl RegionRoom<'_> {
+    /// Checks the deadline.
+    ///
     /// # Errors
     /// The deadline has passed.
     pub(crate) fn in_time(&self) -> Result<(), ProofLimitError> {
         self.limit.in_time()
     }
 
-    /// Takes the room of the region that comes next, which is of this weight.
+    /// Counts a region of this weight, which is about to be added.
     ///
     /// # Errors
     /// The limit is reached.

@@ -1,5 +1,5 @@
-//! What regions tell apart: the fields of requests, and conditions, which are expressions of CEL and what they
-//! compare with constants, and selectors of labels that are not known.
+//! What distinguishes regions: the fields of requests, and conditions. These are CEL expressions
+//! with the comparisons in them, and label selectors on unknown labels.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::model::{LabelSelector, LabelStepsError, common_labels};
 use portcullis_cel::predicate::{TextTest, literal_pattern};
 use portcullis_cel::regex::{self, StoppedError};
 
-/// A side of a region that is a set of texts.
+/// A side of a region that is a set of strings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     /// The API group.
@@ -24,57 +24,58 @@ pub enum Side {
     Namespace,
     /// The name; `""` for none.
     Name,
-    /// The path of a request that is for no resource.
+    /// The path of a non-resource request.
     Path,
     /// The user name.
     User,
 }
 
-/// A text of a request.
+/// A string field of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Field {
-    /// One that is a side of regions.
+    /// A field that is a side of regions.
     Side(Side),
-    /// The user's uid, of which conditions alone may ask.
+    /// The user's uid, which only conditions can refer to.
     Uid,
-    /// The version of the resource, of which conditions alone may ask.
+    /// The version of the resource, which only conditions can refer to.
     Version,
 }
 
-/// An expression or selector on which it depends whether a request is one of a region.
+/// An expression or selector that determines whether a request belongs to a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RegionCondition {
-    /// As it would be written: equal texts are one condition.
+    /// Its text: conditions with equal texts are the same.
     pub(crate) text: Arc<str>,
-    /// What it asks; of others, nothing is known.
+    /// What it tests; `None` if that is unknown.
     pub(crate) test: Option<ConditionTest>,
 }
 
-/// What is known of a condition.
+/// The known meaning of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ConditionTest {
-    /// It compares this text of a request with constants.
+    /// It compares this field of a request with constants.
     Text(Field, Arc<TextTest>),
-    /// It holds where the labels of a namespace match this that the policy set does not know, and has no
-    /// result where nobody knows them.
+    /// It holds if the namespace's labels, which the policy set does not know, match this selector.
+    /// It is an error if they are unknown at the time of the request.
     Labels(Arc<LabelSelector>),
-    /// It holds where the user's `extra` has this key.
+    /// It holds if the user's `extra` has this key.
     ExtraKey(Arc<str>),
-    /// It holds where one of the values of this key passes, and has no result where there is no such key.
+    /// It holds if one of the values of this key passes the test. It is an error if the key is
+    /// missing.
     ExtraValue(Arc<str>, Arc<TextTest>),
 }
 
-/// What the user name of a service account looks like.
+/// The pattern of the user names of service accounts.
 const ACCOUNT_NAME: &str = r"\Asystem:serviceaccount:[^:]+:[^:]+\z";
 
-/// The results that an expression may have.
+/// The possible results of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcomes {
     /// It is true.
     pub holds: bool,
     /// It is false.
     pub fails: bool,
-    /// It has no result.
+    /// It cannot be evaluated.
     pub errors: bool,
 }
 
@@ -97,7 +98,7 @@ impl Side {
 // === impl RegionCondition ===
 
 impl RegionCondition {
-    /// One of which nothing is known.
+    /// A condition of which only the text is known.
     pub(crate) fn unknown(text: &str) -> Self {
         Self {
             text: text.into(),
@@ -105,7 +106,7 @@ impl RegionCondition {
         }
     }
 
-    /// One that asks for this.
+    /// A condition with this test.
     pub(crate) fn of(text: &str, test: ConditionTest) -> Self {
         Self {
             text: text.into(),
@@ -113,13 +114,13 @@ impl RegionCondition {
         }
     }
 
-    /// Whether the labels of the namespace that a request is about match.
+    /// The condition that the labels of the request's namespace match.
     pub(crate) fn labels(selector: LabelSelector) -> Self {
         let text = selector.to_string();
         Self::of(&text, ConditionTest::Labels(Arc::new(selector)))
     }
 
-    /// The selector that it asks about.
+    /// Its label selector, if it has one.
     pub(crate) fn selector(&self) -> Option<&LabelSelector> {
         match &self.test {
             Some(ConditionTest::Labels(selector)) => Some(selector),
@@ -127,7 +128,7 @@ impl RegionCondition {
         }
     }
 
-    /// The key of `extra` that it asks about, and the test that one of its values is to pass.
+    /// The key of `extra` that it refers to, and the test that one of its values must pass.
     pub(crate) fn extra(&self) -> Option<(&str, Option<&TextTest>)> {
         match &self.test {
             Some(ConditionTest::ExtraKey(key)) => Some((key, None)),
@@ -136,7 +137,7 @@ impl RegionCondition {
         }
     }
 
-    /// About how many bytes it takes: its text, and the constants in it once more.
+    /// The approximate number of bytes that it takes: its text, and a copy of the constants in it.
     pub(crate) fn bytes(&self) -> usize {
         let copies = if self.test.is_some() { 2 } else { 1 };
         self.text.len() * copies
@@ -148,36 +149,36 @@ impl RegionCondition {
     }
 }
 
-/// What is asked of the labels of the namespace that a request is about.
+/// The requirements on the labels of the request's namespace.
 #[derive(Debug)]
 pub struct AskedNamespaceLabels<'r> {
-    /// Selectors that select it.
+    /// Selectors that must match.
     pub within: Vec<&'r LabelSelector>,
-    /// Those that do not.
+    /// Selectors that must not match.
     pub not_within: Vec<&'r LabelSelector>,
-    /// Whether it may be one whose labels the gateway knows.
+    /// Whether the labels may be known to the gateway.
     pub may_be_known: bool,
-    /// Whether it may be one whose labels the gateway does not know, whatever selectors say.
+    /// Whether the labels may be unknown to the gateway, whatever the selectors are.
     pub may_be_unknown: bool,
 }
 
-/// The labels of a namespace, `None` where they are not known.
+/// The labels of a namespace; `None` if they are unknown.
 pub(crate) type NamespaceLabelsExample = Option<BTreeMap<String, String>>;
 
 // === impl AskedNamespaceLabels ===
 
 impl AskedNamespaceLabels<'_> {
-    /// Whether nothing is asked.
+    /// Whether there are no requirements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.within.is_empty() && self.not_within.is_empty() && self.may_be_known && self.may_be_unknown
     }
 
-    /// Labels that the namespace may have: `Some(None)` where it may be one whose labels are not known, `None`
-    /// where no namespace is as it is asked for.
+    /// Labels that meet the requirements: `Some(None)` if the labels may be unknown, `None` if no
+    /// namespace meets them.
     ///
     /// # Errors
-    /// That takes too long to tell.
+    /// The search takes too long.
     pub(crate) fn possible(&self) -> Result<Option<NamespaceLabelsExample>, LabelStepsError> {
         if self.may_be_unknown || !self.may_be_known {
             return Ok(self.may_be_unknown.then_some(None));
@@ -189,19 +190,20 @@ impl AskedNamespaceLabels<'_> {
     }
 }
 
-/// What is asked of the values of a key of a user's `extra`.
+/// The requirements on the values of a key of a user's `extra`.
 pub(crate) struct AskedExtra<'r> {
-    /// What one of them passes, or none of them does.
+    /// Tests that one of the values must pass (`true`), or that none may pass (`false`).
     pub(crate) values: Vec<(&'r TextTest, bool)>,
     pub(crate) may_be_there: bool,
     pub(crate) may_be_absent: bool,
 }
 
 impl AskedExtra<'_> {
-    /// Values that it may have: `Some(None)` where the key may be absent, `None` where nothing is as it is asked for.
+    /// Values that meet the requirements: `Some(None)` if the key may be missing, `None` if no
+    /// values meet them.
     ///
     /// # Errors
-    /// That takes too long to tell.
+    /// The search takes too long.
     pub(crate) fn possible(&self) -> Result<Option<Option<Vec<String>>>, StoppedError> {
         if self.may_be_absent || !self.may_be_there {
             return Ok(self.may_be_absent.then_some(None));
@@ -219,11 +221,11 @@ impl AskedExtra<'_> {
     }
 }
 
-/// The shortest of `texts` that passes each of `tests`, or does not pass where that is to be so; as the
-/// name of a service account, if it is to be one. `None` where there is none.
+/// The shortest string of `texts` that passes each of `tests`, or fails those that are marked so.
+/// It is a service account's user name if `is_account`. `None` if there is no such string.
 ///
 /// # Errors
-/// That takes too long to tell.
+/// The search takes too long.
 pub(crate) fn common_text<'t>(
     texts: &TextSet,
     tests: impl Iterator<Item = (&'t TextTest, bool)>,
@@ -246,7 +248,7 @@ pub(crate) fn common_text<'t>(
     regex::common_text(&patterns)
 }
 
-/// What matches in these texts alone, of which there is one.
+/// A regular expression that matches these strings and prefixes, which must not be empty.
 fn pattern(patterns: &Patterns) -> String {
     let exact = patterns
         .exact
@@ -295,7 +297,7 @@ impl Outcomes {
         !self.holds && !self.fails && !self.errors
     }
 
-    /// The outcome of the negated expression.
+    /// The outcomes of the negated expression.
     pub(crate) const fn of_opposite(self) -> Self {
         Self {
             holds: self.fails,
@@ -325,7 +327,7 @@ impl Outcomes {
     }
 }
 
-/// A side by which regions are split, in the order in which they are.
+/// A side by which regions are split, in the order of splitting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Split {
     Period,
@@ -336,7 +338,7 @@ pub(crate) enum Split {
 }
 
 impl Split {
-    /// All of them, the user name last.
+    /// All sides, with the user name last.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let texts = |of: fn(&Side) -> bool| Side::ALL.into_iter().filter(of).map(Self::Text);
         let first = std::iter::once(Self::Period).chain(texts(|side| *side != Side::User));

@@ -1,4 +1,4 @@
-//! What two policy sets decide otherwise, over all requests.
+//! Which requests two policy sets decide differently.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,37 +13,38 @@ use crate::authorization::index::BoundRole;
 use crate::authorization::{Binding, Effect, PolicySet};
 use crate::model::{Attributes, Cause, Decision, Time, Validity};
 
-/// The most pairs of parts and rules for which fewer words are looked for.
+/// The maximum of pairs of a part and a rule for which parts are widened, to describe them in fewer
+/// words.
 const MAX_WIDENED: usize = 50_000;
 
-/// Requests that one set of policies decides as another does not.
+/// Requests that two policy sets decide differently.
 #[derive(Debug, Clone)]
 pub struct DecisionChange {
-    /// Which requests. Its conditions are to hold as it says.
+    /// The requests. Its conditions must have the outcomes that it lists.
     pub region: Region,
-    /// What the earlier set decides.
+    /// The decision of the earlier set.
     pub before: Answer,
-    /// What the later one does.
+    /// The decision of the later set.
     pub after: Answer,
-    /// A request of them, on which both were asked and differ; `None` where none was found, because
-    /// expressions decide.
+    /// An example of these requests, which both sets decided differently; `None` if none was found,
+    /// because expressions decide.
     pub witness: Option<Witness>,
 }
 
-/// A decision, and what decided, if anything did.
+/// A decision, and its cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The decision.
     pub decision: Decision,
-    /// What decided the witness; `None` for no opinion, or without witness.
+    /// The cause of the decision about the witness; `None` for no opinion, or without a witness.
     pub cause: Option<Cause<'static>>,
 }
 
-/// Everything that `new` decides otherwise than `old`, and nothing else; regions of the same
-/// decisions may overlap. What holds before `now` alone is left out; a witness is a request of the first
-/// instant at which its region holds.
+/// All requests that `new` decides differently than `old`, and no others. Regions with the same
+/// decisions may overlap. Differences that end before `now` are left out. The time of a witness is
+/// the first instant of its region's period.
 ///
-/// The time it takes follows what changed, and the rules that meet that.
+/// Takes time proportional to the changes, and to the rules that overlap them.
 ///
 /// # Errors
 /// The limit is reached.
@@ -71,7 +72,7 @@ pub fn difference(
         }
         Ok(())
     };
-    // Decided by no Deny before and after: what rules allow is gained and lost.
+    // What no Deny denies, before and after: rules that allow are added or removed.
     let denied = |within: &Region| Ok([o.denying(within)?, n.denying(within)?].concat());
     add(
         Decision::NoOpinion,
@@ -87,7 +88,7 @@ pub fn difference(
             Ok([n.allowing(within)?, denied(within)?].concat())
         })?,
     )?;
-    // By what is no more denied, or newly is.
+    // What is no longer denied, or newly denied.
     let undenied = left(&changed.removed_denies, limit, |within| n.denying(within))?;
     let newly_denied = left(&changed.added_denies, limit, |within| o.denying(within))?;
     let allowed = |regions: &[Region], by: &Pieces<'_>| {
@@ -115,7 +116,8 @@ pub fn difference(
     Ok(changes)
 }
 
-/// What of `starts` is not in what `others` gives for each, each request once.
+/// The parts of `starts` that are not in the regions that `others` returns for each, without
+/// overlaps among `starts`.
 fn left(
     starts: &[Region],
     limit: WorkLimit<'_>,
@@ -147,7 +149,7 @@ fn left(
     Ok(parts)
 }
 
-/// Two sets, and when they are asked.
+/// Two policy sets, and the time of the comparison.
 struct AskedSets<'s> {
     old: &'s PolicySet,
     new: &'s PolicySet,
@@ -155,8 +157,8 @@ struct AskedSets<'s> {
 }
 
 impl AskedSets<'_> {
-    /// That `region` is decided otherwise: as its first request for which `is_so`, or as `expected` where
-    /// none is found.
+    /// The change of `region`, with its first request for whose answers `is_so` holds; if none is
+    /// found, with the answers `expected`.
     fn change(
         &self,
         mut region: Region,
@@ -164,7 +166,7 @@ impl AskedSets<'_> {
         is_so: impl Fn(&[Answer; 2]) -> bool,
     ) -> DecisionChange {
         let at = region.period.not_before.unwrap_or(self.now);
-        // From now on goes without saying.
+        // Every change begins at `now` unless stated otherwise.
         region.period.not_before = region.period.not_before.filter(|start| *start > self.now);
         let found = Witness::find(&region, at, [self.old, self.new], |attributes, sets| {
             let answers = sets.map(|set| Answer::of(set, attributes, at));
@@ -207,8 +209,8 @@ impl Answer {
     }
 }
 
-/// The requests that both sets decide alike, each by another rule; as [`difference`], but for a part
-/// without witness it is said which rules would decide.
+/// The requests that both sets decide alike but because of different rules. Like [`difference`],
+/// except that a part without a witness has the causes that are expected.
 ///
 /// # Errors
 /// The limit is reached.
@@ -251,7 +253,7 @@ pub fn changed_reasons(
     Ok(changes)
 }
 
-/// The parts of `start` that one of `rules` decides, each by the first that does.
+/// The parts of `start` that `rules` decide, each with the first rule that does.
 fn decided<'r, 's>(
     rules: &'r [DecidingRule<'s>],
     start: &Region,
@@ -274,20 +276,20 @@ fn decided<'r, 's>(
     Ok(parts)
 }
 
-/// The rules that one set has and the other has not, as regions.
+/// The rules that one set contains and the other does not, as regions.
 #[derive(Default)]
 pub(crate) struct Changed {
     pub(crate) added_allows: Vec<Region>,
     removed_allows: Vec<Region>,
     added_denies: Vec<Region>,
     pub(crate) removed_denies: Vec<Region>,
-    /// What bindings may allow whose roles neither set has.
+    /// What bindings may allow whose roles are in neither set.
     unknown_added: Vec<Region>,
     unknown_removed: Vec<Region>,
 }
 
 impl Changed {
-    /// What is different of the rules that meet one of `within`.
+    /// The differences among the rules that overlap one of `within`.
     pub(crate) fn between(
         o: &Pieces<'_>,
         n: &Pieces<'_>,
@@ -336,7 +338,7 @@ impl Changed {
 }
 
 impl Changed {
-    /// What of it holds at `now` or later.
+    /// The part of the changes at `now` or later.
     pub(crate) fn from(mut self, now: Time) -> Self {
         let later = Validity {
             not_before: Some(now),
@@ -355,7 +357,7 @@ impl Changed {
     }
 }
 
-/// What a binding may allow, whatever its role says.
+/// What a binding may allow, whatever the rules of its role are.
 fn of_unknown_role(binding: &Binding) -> Vec<Region> {
     let role = &binding.role;
     let condition = RegionCondition::unknown(&format!(
@@ -369,8 +371,7 @@ fn of_unknown_role(binding: &Binding) -> Vec<Region> {
     regions.collect()
 }
 
-/// The bindings of `old` that `new` does not have, or whose roles say something else, and the
-/// reverse.
+/// The bindings of `old` that are not in `new` with the same role rules, and the reverse.
 pub(crate) fn changed_bindings<'s>(
     old: &'s PolicySet,
     new: &'s PolicySet,

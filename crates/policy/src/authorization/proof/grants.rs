@@ -1,4 +1,4 @@
-//! What bindings and AccessRequests grant, as regions.
+//! The grants of bindings and AccessRequests, as regions.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -13,7 +13,7 @@ use crate::authorization::index::BoundRole;
 use crate::authorization::{AccessGrant, Binding, Role, Subject, SubjectKind};
 use portcullis_cel::predicate::TextTest;
 
-/// What `bindings` allow of `within`.
+/// What `bindings` allow within `within`.
 ///
 /// # Errors
 /// The limit is reached.
@@ -23,7 +23,7 @@ pub(crate) fn of_bindings<'b>(
     limit: WorkLimit<'_>,
 ) -> Result<Vec<Region>, ProofLimitError> {
     let (mut regions, mut room) = (Vec::new(), limit.room());
-    // Users of equal grants are one region.
+    // Users with the same grants are put into one region.
     let mut users: BTreeMap<((usize, usize), &str), Patterns> = BTreeMap::new();
     let (mut rules, mut rules_room) = (Vec::new(), limit.room());
     let mut meeting: HashMap<*const Role, (usize, usize)> = HashMap::new();
@@ -49,7 +49,7 @@ pub(crate) fn of_bindings<'b>(
                 continue;
             };
             match subject.kind {
-                // Of most of very many bindings this is seen before anything is made.
+                // Rules out most groups of a large set of bindings at little cost.
                 SubjectKind::Group if !within.may_be_in(&name) => {}
                 SubjectKind::Group => {
                     let group = GroupSet {
@@ -84,7 +84,7 @@ pub(crate) fn of_bindings<'b>(
     Ok(regions)
 }
 
-/// What an AccessRequest grants of `within`, by the rules of its role.
+/// What an AccessRequest grants within `within`, by the rules of its role.
 pub(crate) fn of_access(
     grant: &AccessGrant,
     within: &Region,
@@ -116,7 +116,8 @@ pub(crate) fn of_access(
     Ok(regions)
 }
 
-/// That a request has this uid. Most people have none, and a request without one goes without saying.
+/// The condition that a request has this uid. `None` for the empty uid, which most users have and
+/// which is not mentioned.
 fn uid_condition(uid: &str) -> Option<RegionCondition> {
     let test = TextTest::Is(vec![uid.to_owned()]);
     let condition = || {
@@ -128,13 +129,13 @@ fn uid_condition(uid: &str) -> Option<RegionCondition> {
     (!uid.is_empty()).then(condition)
 }
 
-/// Whether a binding may say something of `within`.
+/// Whether a binding may grant anything in `within`.
 pub(crate) fn is_in_reach(binding: &Binding, within: &Region) -> bool {
     binding.namespace.is_empty()
         || !within.is_path && within.side(Side::Namespace).contains(&binding.namespace)
 }
 
-/// What of `all` a binding to a role that allows all of it grants.
+/// The part of `all` that a binding grants if its role allows all of it.
 pub(crate) fn granted(binding: &Binding, all: &Region) -> Vec<Region> {
     let Some(all) = in_namespace(all, &binding.namespace) else {
         return Vec::new();
@@ -154,7 +155,7 @@ pub(crate) fn granted(binding: &Binding, all: &Region) -> Vec<Region> {
     binding.subjects.iter().filter_map(of).collect()
 }
 
-/// What of a role's rule a binding of `namespace` grants.
+/// The part of a role's rule that a binding in `namespace` grants.
 fn in_namespace(rule: &Region, namespace: &str) -> Option<Region> {
     match namespace {
         "" => Some(rule.clone()),
@@ -163,7 +164,7 @@ fn in_namespace(rule: &Region, namespace: &str) -> Option<Region> {
     }
 }
 
-/// Adds `region`, if there is one and room for it.
+/// Adds `region`, if there is one, within the limit.
 pub(crate) fn add(
     regions: &mut Vec<Region>,
     region: Option<Region>,

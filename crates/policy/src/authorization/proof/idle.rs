@@ -1,6 +1,6 @@
-//! What AuthorizationPolicies say that decides no request: rules that never apply, Denies that
-//! others make idle, Allows of what RBAC grants, conditions that are always true or false,
-//! exclusions of nobody.
+//! Finds parts of AuthorizationPolicies that have no effect: rules that never apply, Denies that
+//! other policies make redundant, Allows of what RBAC grants, conditions that are always true or
+//! false, and excluded subjects that are not subjects.
 
 use std::collections::BTreeSet;
 
@@ -13,27 +13,27 @@ use super::{ProofLimitError, WorkLimit};
 use crate::authorization::{AuthorizationPolicy, Effect, PolicySet};
 use crate::model::{CauseKind, Time, Validity};
 
-/// The most enforced policies that are compared with each other.
+/// The maximum of enforced policies that are compared with each other.
 const MAX_POLICIES: usize = 2_000;
 
-/// Something that an AuthorizationPolicy says in vain.
+/// A part of an AuthorizationPolicy that has no effect.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IdlePart {
-    /// A rule, by its place among all rules: no request fits it.
+    /// A rule, by its index among all rules: no request matches it.
     Rule(usize),
-    /// All of a Deny or Limit: these other policies deny whatever it denies.
+    /// The whole Deny or Limit: these other policies deny everything that it denies.
     Deny(Vec<String>),
-    /// All of an Allow: these bindings grant whatever it allows.
+    /// The whole Allow: these bindings grant everything that it allows.
     Allow(Vec<String>),
-    /// A condition, by its place: for what the rules are about, it always lets the policy apply, or
-    /// never does.
+    /// A condition, by its index: for all requests that match the rules, it always lets the policy
+    /// apply (`true`), or never does (`false`).
     Condition(usize, bool),
-    /// An excluded subject, by its place: it is none of the subjects.
+    /// An excluded subject, by its index: no subject of the policy overlaps it.
     Exclusion(usize),
 }
 
-/// What policies of `set` say in vain from `now` on, by policy. Where labels of Namespaces decide, nothing is
-/// said: they may change.
+/// The parts of policies in `set` that have no effect from `now` on, by policy. Policies that
+/// depend on labels of Namespaces are skipped, because these may change.
 ///
 /// # Errors
 /// The limit is reached.
@@ -60,7 +60,7 @@ pub fn idle_parts(
         limit.in_time()?;
         match search.of_policy(policy) {
             Ok(parts) => found.extend(parts.into_iter().map(|part| (policy.policy.name.clone(), part))),
-            // It says too much to tell.
+            // The policy has too many parts to be analysed.
             Err(ProofLimitError::Parts) => {}
             Err(late) => return Err(late),
         }
@@ -71,7 +71,7 @@ pub fn idle_parts(
 struct IdleSearch<'p, 's> {
     pieces: &'p Pieces<'s>,
     later: Validity,
-    /// The Denies that others make idle: they make no others so.
+    /// The Denies that are redundant, which must not make others redundant.
     idle: BTreeSet<&'p str>,
     limit: WorkLimit<'p>,
 }
@@ -109,7 +109,8 @@ impl<'p> IdleSearch<'p, '_> {
         Ok(found)
     }
 
-    /// What the policy decides, by rule: of a Deny or Limit, what `neverDeny` does not protect.
+    /// The requests that the policy decides, by rule, without those that `neverDeny` protects from
+    /// a Deny or Limit.
     fn regions(&self, pieces: &PolicyPieces<'_>) -> Result<Vec<RuleRegion>, ProofLimitError> {
         let all = [false, true].into_iter().flat_map(Region::of_each_caller);
         let (mut regions, mut room) = (Vec::new(), self.limit.room());
@@ -124,7 +125,7 @@ impl<'p> IdleSearch<'p, '_> {
         Ok(regions)
     }
 
-    /// Conditions that come to one thing for all requests that the rules are about.
+    /// The conditions with the same outcome for all requests that match the rules.
     fn conditions(&self, policy: &AuthorizationPolicy) -> Result<Vec<IdlePart>, ProofLimitError> {
         let (about, _) = unconditional(self.pieces.set(), policy, self.limit)?;
         let about: Vec<Region> = about
@@ -155,7 +156,7 @@ impl<'p> IdleSearch<'p, '_> {
         Ok(found)
     }
 
-    /// The other Denies and Limits, if they deny all of `regions`.
+    /// The other Denies and Limits that together deny all of `regions`; `None` if they do not.
     fn denied_by_others(
         &mut self,
         policy: &'p AuthorizationPolicy,
@@ -211,7 +212,7 @@ impl<'p> IdleSearch<'p, '_> {
         Ok(true)
     }
 
-    /// The bindings that grant of `regions`, if they grant all of it.
+    /// The bindings that together grant all of `regions`; `None` if they do not.
     fn granted_by_rbac(&self, regions: &[RuleRegion]) -> Result<Option<Vec<String>>, ProofLimitError> {
         let mut names = BTreeSet::new();
         for RuleRegion { requests, .. } in regions {

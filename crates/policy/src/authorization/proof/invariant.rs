@@ -1,4 +1,4 @@
-//! Whether what an AuthorizationInvariant forbids is allowed to anybody.
+//! Proves that nobody is allowed what an AuthorizationInvariant forbids, or finds breaches.
 
 use super::difference::{Changed, changed_bindings};
 use super::grants::granted;
@@ -10,48 +10,48 @@ use crate::authorization::index::BoundRole;
 use crate::authorization::{AuthorizationInvariant, PolicySet};
 use crate::model::{Cause, Decision, Time, Validity};
 
-/// The most breaches of one invariant that are listed, each by another object.
+/// The maximum of breaches of one invariant that are listed, each by another object.
 pub const MAX_BREACHES: usize = 10;
 
-/// Something that an invariant forbids, and that is not proven to be allowed to nobody.
+/// Requests that an invariant forbids, and that are allowed or not proved to be denied.
 #[derive(Debug, Clone)]
 pub struct Breach {
-    /// The requests. Its conditions are to hold as it says.
+    /// The requests. Its conditions must have the outcomes that it lists.
     pub region: Region,
-    /// One of them that is allowed; `None` where none was found, because expressions decide.
+    /// One of these requests that is allowed; `None` if none was found, because expressions decide.
     pub witness: Option<Witness>,
     /// The object that allows the witness.
     pub cause: Option<Cause<'static>>,
 }
 
-/// What several invariants are proven of: one policy set, or a change of one.
+/// Proofs of invariants for a policy set, or for a change of one.
 pub struct InvariantProof<'s> {
-    /// Of a change, what was before it.
+    /// The set before the change, if there is one.
     old: Option<Pieces<'s>>,
     new: Pieces<'s>,
     now: Time,
     limit: WorkLimit<'s>,
 }
 
-/// What is known of an invariant.
+/// The result of a proof.
 #[derive(Debug, Clone)]
 pub enum InvariantStatus {
-    /// Nobody is allowed what it forbids.
+    /// Nobody is allowed what the invariant forbids.
     Holds,
-    /// Somebody is, or it is not proven that nobody is: by these, at most [`MAX_BREACHES`].
+    /// There are breaches, or requests that are not proved to be denied: at most [`MAX_BREACHES`].
     Broken(Vec<Breach>),
-    /// It depends on what is not known.
+    /// The result depends on something unknown.
     Undecided(String),
     /// The limit was reached.
     Unproven(ProofLimitError),
 }
 
-/// What a binding grants whose role the policy set does not have.
+/// What bindings grant whose roles are not in the policy set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnknownRoles {
-    /// Nothing: the set has every role that there is.
+    /// Nothing: the set contains all roles that exist.
     GrantNothing,
-    /// Nobody knows: roles are elsewhere, too.
+    /// It is unknown, because roles also exist elsewhere.
     Undecided,
 }
 
@@ -67,7 +67,7 @@ impl Breach {
 // === impl InvariantProof ===
 
 impl<'s> InvariantProof<'s> {
-    /// For what `set` allows.
+    /// Proofs for what `set` allows.
     ///
     /// # Errors
     /// The limit is reached.
@@ -80,7 +80,7 @@ impl<'s> InvariantProof<'s> {
         })
     }
 
-    /// For what `new` allows and `old` does not.
+    /// Proofs for what `new` allows and `old` does not.
     ///
     /// # Errors
     /// The limit is reached.
@@ -98,7 +98,7 @@ impl<'s> InvariantProof<'s> {
         })
     }
 
-    /// What is known of `invariant`; of a change, whether that breaks it.
+    /// Whether `invariant` holds; for a change, whether the change breaks it.
     #[must_use]
     pub fn status(&self, invariant: &AuthorizationInvariant, roles: UnknownRoles) -> InvariantStatus {
         let unknown = |unknown: bool| match roles {
@@ -116,8 +116,8 @@ impl<'s> InvariantProof<'s> {
         status.unwrap_or_else(InvariantStatus::Unproven)
     }
 
-    /// A binding that may grant what `invariant` forbids, by a role that is not known; of a change, one
-    /// that was not there before.
+    /// A binding that may grant what `invariant` forbids through an unknown role; for a change, a
+    /// binding that was added or changed.
     fn unknown_grant(&self, invariant: &AuthorizationInvariant) -> Result<Option<String>, ProofLimitError> {
         let forbidden = self.new.forbidden_by(invariant)?;
         let set = self.new.set();
@@ -144,8 +144,9 @@ impl<'s> InvariantProof<'s> {
         }))
     }
 
-    /// What `invariant` forbids and is allowed; of a change, what was not allowed before. As soon as
-    /// [`MAX_BREACHES`] objects are found that allow some of it, no others are looked for.
+    /// The requests that `invariant` forbids and that are allowed; for a change, only those that
+    /// were not allowed before. The search ends when [`MAX_BREACHES`] objects are found that allow
+    /// some of them.
     ///
     /// # Errors
     /// The limit is reached.
@@ -172,7 +173,8 @@ impl<'s> InvariantProof<'s> {
         Ok(breaches)
     }
 
-    /// What of `forbidden` may be allowed, Denies aside; of a change, by what is different.
+    /// The part of `forbidden` that may be allowed, disregarding Denies; for a change, only through
+    /// what is different.
     fn allowed(&self, forbidden: &[Region]) -> Result<Vec<Region>, ProofLimitError> {
         let later = Validity {
             not_before: Some(self.now),
@@ -205,7 +207,7 @@ impl<'s> InvariantProof<'s> {
         Ok(starts)
     }
 
-    /// What of `within` is allowed by `pieces`: by rules that no Deny overrules.
+    /// The part of `within` that `pieces` allow, and no Deny denies.
     fn allowed_by(&self, pieces: &Pieces<'_>, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
         let denying = pieces.denying(within)?;
         let denying: Vec<&Region> = denying.iter().collect();

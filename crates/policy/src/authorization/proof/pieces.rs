@@ -1,4 +1,4 @@
-//! What each rule allows and denies, as regions.
+//! The requests that each rule of a policy set allows or denies, as regions.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -21,24 +21,24 @@ use crate::authorization::{
 };
 use crate::model::{Cause, CauseKind, Decision, Time};
 
-/// The rules of a policy set as regions, made when they are asked for.
+/// The rules of a policy set as regions, which are computed when they are needed.
 pub(crate) struct Pieces<'s> {
     set: &'s PolicySet,
     never_denied: Vec<Region>,
     policies: Vec<PolicyPieces<'s>>,
-    /// The AccessRequests that count.
+    /// The AccessRequests that are taken into account.
     accesses: Vec<&'s AccessGrant>,
     limit: WorkLimit<'s>,
 }
 
-/// A rule that decides requests that no rule before it decides.
+/// A rule that decides requests, unless an earlier one does.
 pub(crate) struct DecidingRule<'s> {
     pub(crate) decision: Decision,
     pub(crate) cause: Cause<'s>,
     pub(crate) regions: Vec<Region>,
 }
 
-/// An AuthorizationPolicy, and what it says once that is asked for.
+/// An AuthorizationPolicy, with its regions once they are needed.
 pub(crate) struct PolicyPieces<'s> {
     set: &'s PolicySet,
     pub(crate) policy: &'s AuthorizationPolicy,
@@ -51,7 +51,7 @@ pub(crate) struct PolicyPieces<'s> {
 // === impl Pieces ===
 
 impl<'s> Pieces<'s> {
-    /// With the AccessRequests that grant at `now` or later; `None`: without any.
+    /// Includes the AccessRequests that grant at `now` or later; none if it is `None`.
     pub(crate) fn new(
         set: &'s PolicySet,
         now: Option<Time>,
@@ -62,7 +62,7 @@ impl<'s> Pieces<'s> {
         let enforced = set
             .authorization_policies()
             .filter(|policy| policy.mode == Mode::Enforce)
-            // The others grant nothing.
+            // Other Allows cannot grant anything.
             .filter(|policy| policy.effect.refuses() || set.may_grant(policy));
         limit.in_time()?;
         Ok(Self {
@@ -76,7 +76,8 @@ impl<'s> Pieces<'s> {
         })
     }
 
-    /// The policies that are enforced and say something else than those of `others` by their name.
+    /// The enforced policies whose requests differ from those of the policy with the same name in
+    /// `others`.
     pub(crate) fn policies_besides<'p>(
         &'p self,
         others: &'p Pieces<'_>,
@@ -109,8 +110,8 @@ impl<'s> Pieces<'s> {
         Ok(different)
     }
 
-    /// The rules that decide requests of `within`, in the order in which they are asked: Denies and
-    /// Limits, what AccessRequests lift of them, bindings, Allows, AccessRequests.
+    /// The rules that decide requests in `within`, in the order in which they are tried: Denies and
+    /// Limits, AccessRequests that lift some of them, bindings, Allows, AccessRequests.
     pub(crate) fn in_order(&self, within: &Region) -> Result<Vec<DecidingRule<'s>>, ProofLimitError> {
         let mut rules = self.policy_rules(true, within)?;
         self.add_lifted(within, &mut rules)?;
@@ -148,7 +149,7 @@ impl<'s> Pieces<'s> {
         Ok(rules)
     }
 
-    /// What an AccessRequest grants of `within`, by the rules of its role.
+    /// What an AccessRequest grants within `within`, by the rules of its role.
     fn access_rules(
         &self,
         grant: &'s AccessGrant,
@@ -168,7 +169,7 @@ impl<'s> Pieces<'s> {
         Ok(regions.into_iter().map(rule).collect())
     }
 
-    /// Adds what AccessRequests grant of what they lift.
+    /// Adds what AccessRequests grant because they lift a policy.
     fn add_lifted(&self, within: &Region, rules: &mut Vec<DecidingRule<'s>>) -> Result<(), ProofLimitError> {
         for pieces in self.policies.iter().filter(|one| !one.lifted_by.is_empty()) {
             let whole = PolicyPieces::new(self.set, pieces.policy, Vec::new(), self.limit);
@@ -188,7 +189,7 @@ impl<'s> Pieces<'s> {
         Ok(())
     }
 
-    /// The rules of the policies that refuse, or of those that allow.
+    /// The rules of the policies that deny, or of those that allow.
     fn policy_rules(&self, refuse: bool, within: &Region) -> Result<Vec<DecidingRule<'s>>, ProofLimitError> {
         let mut rules = Vec::new();
         let policies = self.policies.iter();
@@ -210,7 +211,7 @@ impl<'s> Pieces<'s> {
         Ok(rules)
     }
 
-    /// What the policies that refuse, or those that allow, say of `within`.
+    /// Adds the regions in `within` of the policies that deny, or of those that allow.
     fn add_policies(
         &self,
         refuse: bool,
@@ -226,7 +227,7 @@ impl<'s> Pieces<'s> {
         Ok(())
     }
 
-    /// What is allowed of `within`, Denies aside: the rules that meet it.
+    /// What is allowed in `within`, disregarding Denies: the regions of the rules that overlap it.
     ///
     /// # Errors
     /// The limit is reached.
@@ -237,14 +238,14 @@ impl<'s> Pieces<'s> {
         Ok(regions)
     }
 
-    /// The bindings of namespaces that `within` is about: of very many, each region is about few.
+    /// The bindings in the namespaces of `within`, which are few of a large set.
     fn bindings_in<'r>(&self, within: &'r Region) -> impl Iterator<Item = &'s BoundRole> + use<'r, 's> {
         let set = self.set;
         let is_one = |namespace: &str| !within.is_path && within.side(Side::Namespace).contains(namespace);
         set.bindings.in_namespaces(is_one)
     }
 
-    /// Adds what AccessRequests grant of `within`.
+    /// Adds what AccessRequests grant in `within`.
     fn add_accesses(&self, within: &Region, regions: &mut Vec<Region>) -> Result<(), ProofLimitError> {
         for grant in &self.accesses {
             let granted = of_access(grant, within, self.limit)?;
@@ -253,7 +254,7 @@ impl<'s> Pieces<'s> {
         Ok(())
     }
 
-    /// What its AccessRequests grant of the regions of `within`, where `others` has not the very same.
+    /// What the AccessRequests grant in `within`, unless `others` shares them.
     pub(crate) fn accesses_besides(
         &self,
         others: &Pieces<'_>,
@@ -272,19 +273,19 @@ impl<'s> Pieces<'s> {
         Ok(regions)
     }
 
-    /// What is denied of `within`.
+    /// What is denied in `within`.
     pub(crate) fn denying(&self, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
         let mut regions = Vec::new();
         self.add_policies(true, within, &mut regions)?;
         self.deniable(regions)
     }
 
-    /// The policies that are enforced, by name.
+    /// The enforced policies, by name.
     pub(crate) fn policies(&self) -> &[PolicyPieces<'s>] {
         &self.policies
     }
 
-    /// What each rule of `policy` decides of `within`, by its place; what a Limit does, in no place.
+    /// What each rule of `policy` decides in `within`, by its index; for a Limit, by `None`.
     pub(crate) fn rules_of(
         &self,
         policy: &PolicyPieces<'_>,
@@ -307,7 +308,7 @@ impl<'s> Pieces<'s> {
         self.limit
     }
 
-    /// What `policy` allows or denies within the regions of `within`.
+    /// What `policy` allows or denies in `within`.
     pub(crate) fn of_policy(
         &self,
         policy: &PolicyPieces<'_>,
@@ -323,8 +324,8 @@ impl<'s> Pieces<'s> {
         }
     }
 
-    /// What `invariant` says that nobody may do: system:masters and those of `neverDeny` stand
-    /// outside, whatever they ask.
+    /// What `invariant` forbids: requests of system:masters and of the users in `neverDeny` are
+    /// excepted.
     pub(crate) fn forbidden_by(
         &self,
         invariant: &AuthorizationInvariant,
@@ -345,12 +346,12 @@ impl<'s> Pieces<'s> {
         for region in regions {
             left.extend(region.without(&outside, self.limit)?);
         }
-        // The simplest callers come first, and so do examples of them.
+        // The simplest callers come first, so that examples of them are found first.
         left.sort_by_key(|region| region.groups.all.exact.len());
         Ok(left)
     }
 
-    /// What of `regions` `neverDeny` does not protect.
+    /// The parts of `regions` that `neverDeny` does not protect.
     fn deniable(&self, regions: Vec<Region>) -> Result<Vec<Region>, ProofLimitError> {
         let protected: Vec<&Region> = self.never_denied.iter().collect();
         let mut left = Vec::new();
@@ -361,7 +362,7 @@ impl<'s> Pieces<'s> {
     }
 }
 
-/// Those of `accesses` that lift `policy`.
+/// The AccessRequests in `accesses` that lift `policy`.
 fn lifting<'s>(policy: &AuthorizationPolicy, accesses: &[&'s AccessGrant]) -> Vec<&'s AccessGrant> {
     let accesses = accesses
         .iter()
@@ -390,7 +391,8 @@ impl<'s> PolicyPieces<'s> {
     fn regions(&self) -> Result<&PolicyRegions, ProofLimitError> {
         let made = self.regions.get_or_init(|| {
             let mut regions = PolicyRegions::new(self.set, self.policy, self.limit)?;
-            // What is lifted it says nothing of, as a Limit of what it holds.
+            // A policy does not affect requests for which it is lifted, like a Limit those within
+            // its rules.
             for within in [false, true].into_iter().flat_map(Region::of_each_caller) {
                 for grant in &self.lifted_by {
                     let lifted = of_access(grant, &within, self.limit)?;
@@ -402,7 +404,8 @@ impl<'s> PolicyPieces<'s> {
         made.as_ref().map_err(|error| *error)
     }
 
-    /// Whether the words of a rule may meet those of `within`: seen without making what the policy says.
+    /// Whether the words of a rule may overlap `within`. Does not compute the regions of the
+    /// policy.
     fn may_meet(&self, within: &Region) -> bool {
         let effect = self.policy.effect;
         if effect == Effect::Limit {
@@ -443,7 +446,7 @@ impl<'s> PolicyPieces<'s> {
         Ok(())
     }
 
-    /// What each of its rules says of `within`, by their places; what a Limit says, in no place.
+    /// The regions in `within` of each rule, by its index; for a Limit, by `None`.
     fn rules_within(
         &self,
         within: &Region,

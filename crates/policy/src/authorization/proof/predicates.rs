@@ -1,4 +1,4 @@
-//! Which requests of a region an expression holds for, where it compares their fields with
+//! Splits regions by the outcome of an expression that compares the fields of requests with
 //! constants.
 
 use std::cell::Cell;
@@ -10,40 +10,41 @@ use super::sets::{GroupSet, Patterns, TextSet};
 use super::{ProofLimitError, WorkLimit};
 use portcullis_cel::predicate::{Predicate, TextTest, path_expression, predicate};
 
-/// The most parts into which one expression splits a region. One that would make more is an unknown.
+/// The maximum of parts into which an expression splits a region. An expression that would make
+/// more is treated as unknown.
 const MAX_PARTS: usize = 64;
 
-/// The most that such parts weigh together, in regions with few texts.
+/// The maximum weight of these parts, in regions with few strings.
 const MAX_WEIGHT: usize = 16 * MAX_PARTS;
 
-/// The most times that parts of an expression are asked of a region or of parts of it.
+/// The maximum number of evaluations of parts of an expression for parts of a region.
 const MAX_STEPS: usize = 4_096;
 
-/// What a path of an expression selects of the requests of a region.
+/// What a path in an expression selects in the requests of a region.
 enum Selected {
     Field(Field),
-    /// Nothing: to ask for it has no result.
+    /// Nothing: to select it is an error.
     Absent,
     Other,
 }
 
-/// An expression, read once for all regions.
+/// An expression that is parsed once for all regions.
 pub(crate) struct RegionExpression {
     predicate: Option<Predicate>,
-    /// The whole of it, for where it is not worked out.
+    /// The whole expression, for regions that it does not split.
     unknown: RegionCondition,
-    /// It took too much of one region: of no other is it tried.
+    /// Set if splitting a region took too much, so that no other is tried.
     takes_too_much: Cell<bool>,
 }
 
-/// Why an expression does not split a region into the parts for which it has a known outcome.
+/// Why an expression does not split a region into parts with a known outcome.
 enum NotSplitError {
-    /// They are too many, or take too many steps: it stays an unknown.
+    /// There are too many parts or steps: the expression is treated as unknown.
     TooMuch,
     Limit(ProofLimitError),
 }
 
-/// One region that is split by one expression.
+/// The splitting of one region by one expression.
 struct Splitting<'d> {
     limit: WorkLimit<'d>,
     steps_left: Cell<usize>,
@@ -60,7 +61,7 @@ impl RegionExpression {
         }
     }
 
-    /// One of which nothing is known but its text.
+    /// An expression of which only the text is known.
     pub(crate) fn unknown(text: &str) -> Self {
         Self {
             predicate: None,
@@ -69,7 +70,7 @@ impl RegionExpression {
         }
     }
 
-    /// The parts of `region`, without a request in common, for which it has one of `outcomes`.
+    /// The disjoint parts of `region` for which the expression has one of `outcomes`.
     ///
     /// # Errors
     /// The limit is reached.
@@ -102,7 +103,7 @@ impl RegionExpression {
 // === impl Splitting ===
 
 impl Splitting<'_> {
-    /// Depth is bounded by the parser of expressions.
+    /// The parser of expressions bounds the depth of this recursion.
     fn parts(
         &self,
         region: &Region,
@@ -118,7 +119,7 @@ impl Splitting<'_> {
             Predicate::Constant(holds) => constant(region, *holds, outcomes),
             Predicate::Not(opposite) => self.parts(region, opposite, outcomes.of_opposite())?,
             Predicate::All(of) => self.all(region, of, true, outcomes)?,
-            // Not all of what is not so.
+            // `a || b` is `!(!a && !b)`.
             Predicate::Any(of) => self.all(region, of, false, outcomes.of_opposite())?,
             Predicate::Text(path, test) => text(region, path, test, outcomes),
             Predicate::Element(path, test) => element(region, path, test, outcomes),
@@ -128,14 +129,15 @@ impl Splitting<'_> {
         few(found)
     }
 
-    /// Nested expressions are asked over and over: each time counts.
+    /// Counts each evaluation, because nested expressions are evaluated repeatedly.
     fn step(&self) -> Result<(), NotSplitError> {
         let left = self.steps_left.get().checked_sub(1);
         self.steps_left.set(left.ok_or(NotSplitError::TooMuch)?);
         self.limit.in_time().map_err(NotSplitError::Limit)
     }
 
-    /// Where all of these are as `are` says. A part that is not decides; else one without a result does.
+    /// The parts where all predicates have the value `are`. One with the other value decides,
+    /// otherwise one with an error does (CEL's `&&`, or `||` with opposite outcomes).
     fn all(
         &self,
         region: &Region,
@@ -209,7 +211,7 @@ fn text(region: &Region, path: &[String], test: &TextTest, outcomes: Outcomes) -
     region.with_condition(&condition, outcomes).into_iter().collect()
 }
 
-/// The texts that pass, where they are those of a list or begin with some text.
+/// The strings that pass, if these are a list, or all with a prefix.
 fn patterns(test: &TextTest) -> Option<Patterns> {
     match test {
         TextTest::Is(texts) => Some(Patterns::exact(texts.iter().map(String::as_str))),
@@ -218,7 +220,7 @@ fn patterns(test: &TextTest) -> Option<Patterns> {
     }
 }
 
-/// Whether one of the user's groups passes, or one of the values of a key of `extra`.
+/// Whether one of the user's groups passes, or one of the values of a key in `extra`.
 fn element(region: &Region, path: &[String], test: &TextTest, outcomes: Outcomes) -> Vec<Region> {
     let names: Vec<&str> = path.iter().map(String::as_str).collect();
     let condition = match (names.as_slice(), patterns(test), test) {
@@ -291,7 +293,8 @@ fn present(region: &Region, path: &[String], outcomes: Outcomes) -> Vec<Region> 
     constant(region, is_there, outcomes)
 }
 
-/// As the spec of a SubjectAccessReview has it, in which every text is there, the empty one too.
+/// Like the spec of a SubjectAccessReview in CEL, in which every string field is present even if it
+/// is empty.
 fn selected(region: &Region, path: &[String]) -> Selected {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let field = match path.as_slice() {

@@ -1,4 +1,4 @@
-//! Sets of requests: boxes, whose sides are sets of names, verbs, and so on.
+//! Sets of requests: boxes whose sides are sets of names, verbs, and so on.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,23 +12,24 @@ use crate::model::Validity;
 use portcullis_cel::predicate::TextTest;
 use portcullis_cel::regex::StoppedError;
 
-/// As many texts take about as much memory as a region without any.
+/// This number of strings takes about as much memory as a region without any.
 const TEXTS_OF_A_REGION: usize = 64;
 
-/// As many bytes of conditions take about as much memory as a text of a side.
+/// This number of bytes of conditions takes about as much memory as a string of a side.
 const BYTES_OF_A_TEXT: usize = 48;
 
-/// A set of requests, and when they are made.
+/// A set of requests, and the period in which they are made.
 ///
-/// A user has any groups, a service account those that its name implies: no group of its own is
-/// said of one. Requests for a resource and for a path have nothing in common.
+/// A user may have any groups; a service account has those that its name implies, so its groups are
+/// not restricted separately. A region contains either resource requests or non-resource requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Region {
-    /// For paths, and not for resources.
+    /// Whether it contains non-resource requests.
     pub is_path: bool,
-    /// By service accounts, and not by other users.
+    /// Whether it contains requests of service accounts, or of other users.
     pub is_service_account: bool,
-    /// Shared with the regions that it was made of: a side may hold as many texts as an object has.
+    /// Shared with the regions from which it was made, because a side may contain as many strings
+    /// as an object does.
     texts: [Arc<TextSet>; Side::COUNT],
     pub(crate) groups: GroupSet,
     pub(crate) selectors: SelectorSet,
@@ -39,7 +40,7 @@ pub struct Region {
 // === impl Region ===
 
 impl Region {
-    /// All requests of one sort.
+    /// All requests of one kind.
     #[must_use]
     pub fn all(is_path: bool, is_service_account: bool) -> Self {
         let every_text = Arc::new(TextSet::all());
@@ -61,15 +62,15 @@ impl Region {
         all
     }
 
-    /// The sides, in turn for each sort of caller.
+    /// All requests of each kind of caller.
     pub(crate) fn of_each_caller(is_path: bool) -> [Self; 2] {
         [Self::all(is_path, false), Self::all(is_path, true)]
     }
 
-    /// Which texts it holds on a side.
+    /// The strings on a side.
     #[must_use]
     pub fn side(&self, side: Side) -> &TextSet {
-        // There is one for each side.
+        // Destructures the array, so that each side is named exactly once.
         let [
             api_group,
             resource,
@@ -92,19 +93,19 @@ impl Region {
         }
     }
 
-    /// Which groups its users have; of service accounts, their names say it.
+    /// The groups of its users; for service accounts, use their names.
     #[must_use]
     pub const fn groups(&self) -> &GroupSet {
         &self.groups
     }
 
-    /// By which selectors its requests are narrowed.
+    /// The selectors of its requests.
     #[must_use]
     pub const fn selectors(&self) -> &SelectorSet {
         &self.selectors
     }
 
-    /// Expressions, and what they come to for its requests.
+    /// Expressions, with their outcomes for its requests.
     pub fn conditions(&self) -> impl Iterator<Item = (&str, Outcomes)> {
         self.conditions
             .iter()
@@ -112,7 +113,7 @@ impl Region {
             .map(|(condition, outcomes)| (&*condition.text, *outcomes))
     }
 
-    /// When they are made.
+    /// The period in which the requests are made.
     #[must_use]
     pub const fn period(&self) -> Validity {
         self.period
@@ -141,7 +142,7 @@ impl Region {
         } = texts.into();
     }
 
-    /// About how many regions with few texts would take its memory.
+    /// The memory that it takes, as a number of regions with few strings.
     pub(crate) fn weight(&self) -> usize {
         let sides = self
             .texts
@@ -153,7 +154,7 @@ impl Region {
         1 + (sides.sum::<usize>() + groups + conditions.sum::<usize>()) / TEXTS_OF_A_REGION
     }
 
-    /// The part of it with one of `texts` on a side; `None` where there is none.
+    /// The part with one of `texts` on a side; `None` if it is empty.
     #[must_use]
     pub(crate) fn with(&self, side: Side, texts: &TextSet) -> Option<Self> {
         let texts = self.side(side).intersection(texts);
@@ -165,8 +166,7 @@ impl Region {
         region.settled(side)
     }
 
-    /// The same, where what conditions say of a side is worked out if its texts are listed;
-    /// `None` where they leave none.
+    /// Evaluates the conditions on a side if its strings are listed; `None` if no string remains.
     fn settled(mut self, side: Side) -> Option<Self> {
         let field = Field::Side(side);
         if self.tests(field).next().is_none() {
@@ -187,7 +187,7 @@ impl Region {
         (!self.side(side).is_empty()).then_some(self)
     }
 
-    /// What conditions ask of a field, and whether it is to be so.
+    /// The tests of a field in conditions, and whether each must pass.
     fn tests(&self, field: Field) -> impl Iterator<Item = (&TextTest, bool)> {
         let conditions = self.conditions.iter();
         conditions.filter_map(move |(condition, outcomes)| match &condition.test {
@@ -196,12 +196,12 @@ impl Region {
         })
     }
 
-    /// Whether a text is left for a field, where that can be told.
+    /// Whether a string remains for a field, as far as that can be determined.
     fn is_possible(&self, field: Field) -> bool {
         !matches!(self.possible_text(field), Ok(None))
     }
 
-    /// The shortest text of a field for which its conditions come to what they are to.
+    /// The shortest string of a field that passes the tests in its conditions.
     pub(crate) fn possible_text(&self, field: Field) -> Result<Option<String>, StoppedError> {
         let every_text;
         let texts = match field {
@@ -215,13 +215,13 @@ impl Region {
         common_text(texts, self.tests(field), is_account)
     }
 
-    /// Whether `text` of a field passes what conditions ask of it.
+    /// Whether `text` passes the tests of a field in conditions.
     pub(crate) fn passes(&self, field: Field, text: &str) -> bool {
         let mut tests = self.tests(field);
         tests.all(|(test, holds)| test.passes(text) == Some(holds))
     }
 
-    /// Whether one of its users may be in `group`, the others of which do not count.
+    /// Whether one of its users may be in `group`, whatever the user's other groups are.
     pub(crate) fn may_be_in(&self, group: &str) -> bool {
         match self.is_service_account {
             true => SERVICE_ACCOUNT_GROUPS.contains(&group) || group.starts_with(NAMESPACE_GROUP),
@@ -229,8 +229,7 @@ impl Region {
         }
     }
 
-    /// The part of it with a group of `groups`, each text being one and each prefix the beginning
-    /// of one.
+    /// The part whose users' groups are in `groups`.
     pub(crate) fn with_groups(&self, groups: &GroupSet) -> Option<Self> {
         if self.is_service_account {
             return self.with(Side::User, &groups.service_accounts());
@@ -242,7 +241,7 @@ impl Region {
         })
     }
 
-    /// The requests of it by the callers of `by`, whatever that says of requests.
+    /// The part made by the callers of `by`, whatever its requests are.
     pub(crate) fn by(&self, by: &Self) -> Option<Self> {
         if self.is_service_account != by.is_service_account {
             return None;
@@ -260,14 +259,14 @@ impl Region {
         })
     }
 
-    /// The part of it for which `condition` has one of `outcomes`.
+    /// The part for which `condition` has one of `outcomes`.
     pub(crate) fn with_condition(&self, condition: &RegionCondition, outcomes: Outcomes) -> Option<Self> {
         let (field, test) = match &condition.test {
             None => return self.with_outcomes(condition, outcomes),
             Some(ConditionTest::Text(field, test)) => (field, test),
             Some(_) => return self.with_possible(condition, outcomes),
         };
-        // To compare a text has a result.
+        // The comparison of a string is never an error.
         let outcomes = outcomes.intersection(Outcomes::DECIDED);
         if outcomes.is_empty() {
             return None;
@@ -290,12 +289,12 @@ impl Region {
         let others = self.with_outcomes(condition, others);
         match others.is_some_and(|others| others.is_possible(*field)) {
             true => Some(region),
-            // It is so for all of them.
+            // The condition is true for all requests.
             false => Some(self.clone()),
         }
     }
 
-    /// The same of a condition on the labels of the namespace, or on the user's `extra`.
+    /// Does this for a condition on the labels of the namespace, or on the user's `extra`.
     fn with_possible(&self, condition: &RegionCondition, outcomes: Outcomes) -> Option<Self> {
         let may_be = |outcomes: Outcomes| {
             let region = self.with_outcomes(condition, outcomes)?;
@@ -308,7 +307,7 @@ impl Region {
         let region = may_be(outcomes)?;
         match may_be(outcomes.others()) {
             Some(_) => Some(region),
-            // It is so for all of them.
+            // The condition is true for all requests.
             None => Some(self.clone()),
         }
     }
@@ -334,7 +333,7 @@ impl Region {
         })
     }
 
-    /// What both hold.
+    /// The requests in both regions.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Option<Self> {
         if !self.meets(other) {
@@ -352,7 +351,7 @@ impl Region {
         Side::ALL.into_iter().try_fold(both, Self::settled)
     }
 
-    /// Whether there is a request in both; some that are not made by anybody may count.
+    /// Whether both regions have requests in common. May count requests that nobody can make.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
         self.is_path == other.is_path
@@ -360,10 +359,10 @@ impl Region {
             && Split::all().all(|split| self.meets_on(split, other))
     }
 
-    /// What none of `others` holds, in parts that have nothing in common.
+    /// The requests that are in none of `others`, in disjoint parts.
     ///
     /// # Errors
-    /// The limit is reached: nothing is known of what is left.
+    /// The limit is reached: nothing is known about the remaining requests.
     pub fn without(&self, others: &[&Self], limit: WorkLimit<'_>) -> Result<Vec<Self>, ProofLimitError> {
         self.split_off(others, |parts| match parts > limit.parts {
             true => Err(ProofLimitError::Parts),
@@ -371,18 +370,19 @@ impl Region {
         })
     }
 
-    /// The same without a limit, where the size of one object bounds the work.
+    /// Like [`without`](Self::without) but without a limit, for regions whose number is bounded by
+    /// the size of one object.
     pub(crate) fn less(&self, others: &[&Self]) -> Vec<Self> {
         let Ok(left) = self.split_off(others, |_| Ok::<(), Infallible>(()));
         left
     }
 
-    /// What none of `others` holds. `step` hears how many parts there are, large ones as several, and may
-    /// end it.
+    /// The requests that are in none of `others`. `step` is called with the weight of the parts so
+    /// far, and may end the computation.
     ///
-    /// Who asks comes last: on one place of all other sides, whom others hold is a list of names
-    /// and groups, and what it leaves is one part, where to begin with groups would double the
-    /// parts with each of them.
+    /// Splits by users last: for fixed values of the other sides, the users of `others` are a list
+    /// of names and groups, whose complement is one part. Splitting by groups first would double
+    /// the number of parts with each group.
     fn split_off<E>(&self, others: &[&Self], step: impl Fn(usize) -> Result<(), E>) -> Result<Vec<Self>, E> {
         let mut left = Vec::new();
         let meeting = those_that(others, |other| self.meets(other), || step(0))?;
@@ -398,7 +398,7 @@ impl Region {
                 left.push(region);
                 continue;
             }
-            // On the sides that are done, each of the others holds all of the region.
+            // On the sides before `done`, each of the others contains all of the region.
             let mut next = None;
             for (place, split) in Split::all().enumerate().skip(done) {
                 let by = first_that(&others, |other| !region.is_within(split, other), || step(weight))?;
@@ -410,7 +410,7 @@ impl Region {
             let Some((done, split, by)) = next else { continue };
             for part in region.split(split, by) {
                 let meeting = those_that(&others, |other| part.meets_on(split, other), || step(weight))?;
-                // Of many, most are about other places.
+                // If many others do not overlap the part, it is probably not covered.
                 let may_cover = meeting.len() <= others.len() / 2;
                 let covers = |other: &Self| other.covers(&part);
                 if !may_cover || first_that(&meeting, covers, || step(weight))?.is_none() {
@@ -422,11 +422,12 @@ impl Region {
         Ok(left)
     }
 
-    /// The widest region about this one and within `all` that has nothing in common with `others`:
-    /// fewer words say the same. Parts that were widened may overlap.
+    /// The widest region that contains this one, lies within `all` and has nothing in common with
+    /// `others`, because it can be described in fewer words. Widened parts may overlap.
     pub(crate) fn widened(&self, all: &Self, others: &[&Self]) -> Self {
         let mut widened = self.clone();
-        // Labels are asked of the namespaces alone of which they are not known.
+        // Conditions on labels apply only to namespaces whose labels are unknown, so namespace and
+        // name must not be widened.
         let asks_for_labels = self
             .conditions
             .iter()
@@ -448,14 +449,14 @@ impl Region {
         widened
     }
 
-    /// Whether it surely holds all of `other`.
+    /// Whether it certainly contains all of `other`.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self.is_path == other.is_path
             && self.is_service_account == other.is_service_account
             && Split::all().all(|split| other.is_within(split, self))
     }
 
-    /// Whether `other` holds all of this on a side.
+    /// Whether `other` contains all of this region on a side.
     fn is_within(&self, split: Split, other: &Self) -> bool {
         match split {
             Split::Period => self.period.intersection(other.period) == Some(self.period),
@@ -472,7 +473,7 @@ impl Region {
         }
     }
 
-    /// The same of the side alone.
+    /// Whether both overlap on a side.
     fn meets_on(&self, split: Split, other: &Self) -> bool {
         match split {
             Split::Period => self.period.intersection(other.period).is_some(),
@@ -496,7 +497,8 @@ impl Region {
         known.map_or(Outcomes::ANY, |(_, outcomes)| *outcomes)
     }
 
-    /// The part that `by` holds on a side, and the parts that it does not.
+    /// The part of this region that `by` contains on a side, and the parts that it does not
+    /// contain.
     fn split(&self, split: Split, by: &Self) -> Vec<Self> {
         match split {
             Split::Period => self.split_period(by.period),
@@ -526,8 +528,8 @@ impl Region {
         }
     }
 
-    /// The part for which all `literals` hold, and for each the part for which it does not and
-    /// those before it do.
+    /// The part for which all `literals` hold, and for each literal the part for which it is the
+    /// first that does not hold.
     fn split_by<L: Copy>(
         &self,
         literals: impl Iterator<Item = (L, bool)>,
@@ -557,7 +559,7 @@ impl Region {
     }
 }
 
-/// Those of `regions` for which something holds. To ask it of one with conditions may take long: `step`
+/// The regions for which `is_one` holds. For regions with conditions this may take long, so `step`
 /// may end it.
 fn those_that<'r, E>(
     regions: &[&'r Region],
@@ -576,7 +578,7 @@ fn those_that<'r, E>(
     Ok(found)
 }
 
-/// The first of those.
+/// The first region for which `is_one` holds.
 fn first_that<'r, E>(
     regions: &[&'r Region],
     is_one: impl Fn(&Region) -> bool,

@@ -1,4 +1,4 @@
-//! The rules of roles and policies as regions.
+//! The rules of roles and policies, as regions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,29 +17,32 @@ use crate::authorization::{
 };
 use crate::model::{LabelSelector, NAMESPACE_NAME_LABEL, SelectorMatch};
 
-/// The verbs that ask for all objects, where they name none.
+/// The verbs of requests for all objects or namespaces, if they do not name one.
 const COLLECTION_VERBS: [&str; 4] = ["list", "watch", "deletecollection", "*"];
 
-/// What a rule allows or denies, or a Limit as a whole.
+/// The requests that a rule allows or denies, or that a Limit does as a whole.
 #[derive(Debug, PartialEq)]
 pub(crate) struct RuleRegion {
-    /// Its place among those of its object, as causes have it; none of a Limit.
+    /// Its index in its object, as in causes; `None` for a Limit.
     pub(crate) rule: Option<usize>,
     pub(crate) requests: Region,
 }
 
-/// What an AuthorizationPolicy says, to whomever, and to whom.
+/// The requests that an AuthorizationPolicy decides, and its callers, separately.
 #[derive(PartialEq)]
 pub(crate) struct PolicyRegions {
     pub(crate) rules: Vec<RuleRegion>,
     pub(crate) callers: Vec<Region>,
-    /// What it says nothing of: of a Limit, what its rules hold; what is lifted.
+    /// Requests that the policy does not decide: those within the rules of a Limit, and those for
+    /// which it is lifted.
     pub(crate) held: Vec<Region>,
 }
 
 // === impl PolicyRegions ===
 
 impl PolicyRegions {
+    /// Computes the regions of `policy`.
+    ///
     /// # Errors
     /// The limit is reached.
     pub(crate) fn new(
@@ -51,7 +54,7 @@ impl PolicyRegions {
         let (mut rules, held) = unconditional(set, policy, limit)?;
         let conditions = policy.conditions.iter();
         let conditions = conditions.map(|one| RegionExpression::new(one.expression()));
-        // What an object will be is not known.
+        // Nothing is known about future objects.
         let of_object = policy.object_conditions.iter();
         let of_object = of_object.map(|one| RegionExpression::unknown(&of_object_condition(one)));
         for expression in conditions.chain(of_object) {
@@ -73,20 +76,20 @@ impl PolicyRegions {
     }
 }
 
-/// As differences and witnesses show it; no condition of a request is written so.
+/// The text that differences and witnesses show. It differs from all conditions on requests.
 fn of_object_condition(condition: &ObjectCondition) -> String {
     let expression = condition.expression().trim();
     format!("objectCondition {}: {expression}", condition.name())
 }
 
-/// All requests of the sorts for which a Limit has rules.
+/// All requests of the kinds for which a Limit has rules.
 fn limited(policy: &AuthorizationPolicy) -> Vec<Region> {
     let sorts = [false, true].into_iter();
     let sorts = sorts.filter(|is_path| policy.limits_requests(*is_path));
     sorts.flat_map(Region::of_each_caller).collect()
 }
 
-/// What each condition of a policy may come to where it applies.
+/// The outcomes that each condition of a policy may have if the policy applies.
 pub(crate) fn applying_outcomes(policy: &AuthorizationPolicy) -> Outcomes {
     match (policy.effect.refuses(), policy.failure_policy) {
         (true, FailurePolicy::Deny) => Outcomes::DOES_NOT_FAIL,
@@ -94,8 +97,8 @@ pub(crate) fn applying_outcomes(policy: &AuthorizationPolicy) -> Outcomes {
     }
 }
 
-/// What each rule of a policy says to everybody, whatever its conditions do; of a Limit, all that it
-/// may be about, and what its rules hold.
+/// The requests of each rule of a policy, disregarding its subjects and conditions; for a Limit,
+/// all requests that it may apply to, and those within its rules.
 ///
 /// # Errors
 /// The limit is reached.
@@ -134,7 +137,7 @@ pub(crate) fn unconditional(
     Ok((rules, held))
 }
 
-/// What each rule of a role allows to callers as those of `within`, where it meets that.
+/// What each rule of a role allows to the kind of callers in `within`, if it overlaps `within`.
 ///
 /// # Errors
 /// The limit is reached.
@@ -159,7 +162,7 @@ pub(crate) fn of_role(
     Ok(rules)
 }
 
-/// Whom a policy is about: on all other sides, everything.
+/// The callers that a policy applies to, with all their requests.
 fn callers(policy: &AuthorizationPolicy, limit: WorkLimit<'_>) -> Result<Vec<Region>, ProofLimitError> {
     let (mut callers, mut room) = (Vec::new(), limit.room());
     let Some((users, groups)) = excluded(&policy.exclude_subjects) else {
@@ -177,7 +180,7 @@ fn callers(policy: &AuthorizationPolicy, limit: WorkLimit<'_>) -> Result<Vec<Reg
     Ok(callers)
 }
 
-/// Users and groups that are none of `subjects`; `None` where all are.
+/// The users and groups that are not among `subjects`; `None` if all users are.
 fn excluded(subjects: &[Subject]) -> Option<(TextSet, GroupSet)> {
     let (mut users, mut groups) = (Patterns::default(), Patterns::default());
     for subject in subjects {
@@ -199,7 +202,7 @@ fn excluded(subjects: &[Subject]) -> Option<(TextSet, GroupSet)> {
     Some((TextSet::all_but(users), groups))
 }
 
-/// A `*` at the end makes the name of a user or group a prefix.
+/// The name of a user or group, of which a `*` at the end makes a prefix.
 fn named(subject: &Subject) -> Patterns {
     match subject.name.strip_suffix('*') {
         Some(prefix) => Patterns::prefixes([prefix]),
@@ -207,7 +210,7 @@ fn named(subject: &Subject) -> Patterns {
     }
 }
 
-/// The requests of `all` by `subject` of a policy.
+/// The requests in `all` of a policy's `subject`.
 pub(crate) fn of_subject(all: &Region, subject: &Subject) -> Option<Region> {
     match subject.kind {
         SubjectKind::User => all.with(Side::User, &TextSet::of(named(subject))),
@@ -231,7 +234,7 @@ pub(crate) fn never_denied(never: &NeverDeny) -> Vec<Region> {
     never_denied_callers(never).into_iter().chain(of_paths).collect()
 }
 
-/// All requests of the users, groups and service accounts of `neverDeny`.
+/// All requests of the users, groups and service accounts in `neverDeny`.
 pub(crate) fn never_denied_callers(never: &NeverDeny) -> Vec<Region> {
     let accounts = never.service_accounts.iter().map(ServiceAccount::user_name);
     let users = TextSet::exact(never.users.iter().cloned().chain(accounts));
@@ -256,11 +259,11 @@ pub(crate) fn never_denied_callers(never: &NeverDeny) -> Vec<Region> {
 
 // Rules.
 
-/// What a rule of a role says to callers as those of `within`: nothing where its words surely do not
-/// meet those.
+/// The requests that a role's rule allows to the kind of callers in `within`; none if its words
+/// certainly do not overlap `within`.
 fn of_role_rule(rule: &Rule, within: &Region) -> Vec<Region> {
     let all = Region::all(within.is_path, within.is_service_account);
-    // Most rules are seen not to by a few words.
+    // A few words rule out most rules.
     if !has_word(within.side(Side::Verb), &rule.verbs) {
         return Vec::new();
     }
@@ -299,7 +302,7 @@ fn with_words(
     }
 }
 
-/// Of a Deny, a requested `*` too.
+/// The words that match; for a Deny, this includes a requested `*`.
 fn words(effect: Effect, written: &WildcardSet) -> TextSet {
     let requested = (effect == Effect::Deny && !written.is_empty()).then_some(WildcardSet::ALL);
     match written.is_all() {
@@ -317,7 +320,7 @@ fn paths(patterns: &[PathPattern]) -> TextSet {
     )
 }
 
-/// Resources, and which of their subresources.
+/// Resources, and their subresources.
 type Resources = (TextSet, TextSet);
 
 fn with_resources(region: &Region, (resources, subresources): &Resources) -> Option<Region> {
@@ -326,7 +329,7 @@ fn with_resources(region: &Region, (resources, subresources): &Resources) -> Opt
         .with(Side::Subresource, subresources)
 }
 
-/// Those of RBAC that meet `within`: `*`, `pods`, `pods/log`, `*/scale`.
+/// The resources of an RBAC rule that overlap `within`: `*`, `pods`, `pods/log`, `*/scale`.
 fn role_resources(written: &WildcardSet, within: &Region) -> Vec<Resources> {
     let [asked, asked_subresources] = [Side::Resource, Side::Subresource].map(|side| within.side(side));
     if written.is_all() {
@@ -353,7 +356,7 @@ fn role_resources(written: &WildcardSet, within: &Region) -> Vec<Resources> {
         .collect()
 }
 
-/// Those of a policy; of a Deny, requested wildcards too.
+/// The resources of a policy's rule; for a Deny, this includes requested wildcards.
 fn policy_resources(effect: Effect, written: &[ResourcePattern]) -> Vec<Resources> {
     let denies = effect == Effect::Deny;
     let of = |wildcard: &Wildcard| match wildcard {
@@ -394,7 +397,7 @@ fn of_path_rule(effect: Effect, rule: &NonResourceRule) -> Vec<Region> {
         .collect()
 }
 
-/// What a rule of a policy says, as `compare_resource_rule` decides.
+/// The requests of a policy's rule, as `compare_resource_rule` decides.
 fn of_resource_rule(set: &PolicySet, effect: Effect, rule: &ResourceRule) -> Vec<Region> {
     let mut regions = Vec::new();
     for all in Region::of_each_caller(false) {
@@ -432,7 +435,7 @@ fn with_names(rest: &Region, effect: Effect, names: &[String]) -> Vec<Region> {
     named.into_iter().chain(all).collect()
 }
 
-/// The requests for all that there is which leave `side` empty.
+/// The requests for collections that leave `side` empty.
 fn for_collections(rest: &Region, side: Side) -> Option<Region> {
     rest.with(side, &TextSet::exact([""]))?
         .with(Side::Verb, &TextSet::exact(COLLECTION_VERBS))
@@ -466,7 +469,7 @@ fn with_namespaces(set: &PolicySet, rest: &Region, effect: Effect, rule: &Resour
         .flat_map(|rest| about_namespaces(rest, &about(&selected.by_name)))
         .collect();
     if let Some((names, condition)) = &selected.by_labels {
-        // What is not known may be so for a Deny, and proves nothing for an Allow.
+        // Unknown labels may match a Deny, but do not prove that an Allow or Limit does.
         let outcomes = match effect {
             Effect::Deny => Outcomes::DOES_NOT_FAIL,
             Effect::Allow | Effect::Limit => Outcomes::HOLDS,
@@ -487,7 +490,7 @@ fn with_namespaces(set: &PolicySet, rest: &Region, effect: Effect, rule: &Resour
     }
 }
 
-/// A prefix stands for no request without namespace.
+/// The namespaces that match. A prefix does not match requests without a namespace.
 fn namespaces(written: &[NamespacePattern]) -> TextSet {
     let all = TextSet::of(namespace_patterns(written));
     match written.contains(&NamespacePattern::Without) {
@@ -496,7 +499,7 @@ fn namespaces(written: &[NamespacePattern]) -> TextSet {
     }
 }
 
-/// All but those of `written`.
+/// All namespaces but those of `written`.
 fn other_namespaces(written: &[NamespacePattern]) -> TextSet {
     let is_any =
         |pattern: &NamespacePattern| matches!(pattern, NamespacePattern::Prefix(prefix) if prefix.is_empty());
@@ -518,8 +521,8 @@ fn namespace_patterns(written: &[NamespacePattern]) -> Patterns {
     patterns
 }
 
-/// The parts of `rest` that are about a namespace of `about`: a request for `namespaces/NAME` is
-/// about NAME.
+/// The parts of `rest` for a namespace in `about`. A request for `namespaces/NAME` is for the
+/// namespace NAME.
 fn about_namespaces(rest: &Region, about: &TextSet) -> Vec<Region> {
     if about.is_all() {
         return vec![rest.clone()];
@@ -539,7 +542,7 @@ fn about_namespaces(rest: &Region, about: &TextSet) -> Vec<Region> {
         .collect()
 }
 
-/// The requests of `rest` over all namespaces: not those for resources that have none.
+/// The requests in `rest` for all namespaces, without those for cluster-scoped resources.
 fn for_all_namespaces(rest: &Region, scoped: &ClusterScoped) -> Vec<Region> {
     let Some(rest) = for_collections(rest, Side::Namespace) else {
         return Vec::new();
@@ -562,12 +565,12 @@ fn for_all_namespaces(rest: &Region, scoped: &ClusterScoped) -> Vec<Region> {
 /// The namespaces that a selector selects.
 struct SelectedNamespaces {
     by_name: TextSet,
-    /// Those whose labels are not known: they are selected where these match.
+    /// The namespaces with unknown labels, which are selected if their labels match.
     by_labels: Option<(TextSet, RegionCondition)>,
 }
 
-/// The namespaces that `selector` selects: those whose labels are known by these, others by their names and
-/// by the labels that they may have.
+/// The namespaces that `selector` selects: by their labels if these are known, otherwise by their
+/// names and by the condition on their labels.
 fn selected(set: &PolicySet, selector: &LabelSelector) -> SelectedNamespaces {
     let number = set.policies.selectors.number(selector);
     let known: HashMap<&str, bool> = set.namespaces.selected(number, selector).collect();
@@ -575,7 +578,8 @@ fn selected(set: &PolicySet, selector: &LabelSelector) -> SelectedNamespaces {
         .listed_values(NAMESPACE_NAME_LABEL)
         .filter(|name| !known.contains_key(name))
         .collect();
-    // No namespace is called so.
+    // No Namespace has this name, so the result is that of all names which the selector does not
+    // list.
     let of_others = selector.selects_by_name("\0");
     let of = |wanted: SelectorMatch| {
         let is_one = |name: &&str| match known.get(name) {

@@ -1,5 +1,5 @@
-//! Sets of texts: those named, those that begin with a prefix, or all, less such. Sets of groups, and
-//! what they say of service accounts. Requests by their selectors.
+//! Sets of strings (exact strings and prefixes, with exceptions), sets of groups and the service
+//! accounts in them, and sets of selectors.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -9,53 +9,53 @@ use crate::authorization::matching::Narrowness;
 use crate::authorization::rbac::WildcardSet;
 use crate::model::Selectors;
 
-/// A set of texts that a rule can tell apart.
+/// A set of strings, as rules can describe it.
 ///
-/// Equal sets are equal values: what says nothing is left out.
+/// Equal sets are equal values, because redundant patterns are removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextSet {
     within: Patterns,
     except: Patterns,
 }
 
-/// Texts, and prefixes of texts.
+/// Exact strings, and prefixes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Patterns {
-    /// These texts.
+    /// Exact strings.
     pub exact: BTreeSet<Arc<str>>,
-    /// All that begin with one of these; none begins with another.
+    /// Prefixes, none of which is a prefix of another.
     pub prefixes: BTreeSet<Arc<str>>,
 }
 
-/// What the user name of a service account begins with.
+/// The prefix of the user names of service accounts.
 pub(crate) const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
-/// The groups of a service account, besides that of its namespace.
+/// The groups of all service accounts, in addition to the group of their namespace.
 pub(crate) const SERVICE_ACCOUNT_GROUPS: [&str; 2] = ["system:serviceaccounts", "system:authenticated"];
-/// What the group of all service accounts of a namespace begins with.
+/// The prefix of the group of all service accounts in a namespace.
 pub(crate) const NAMESPACE_GROUP: &str = "system:serviceaccounts:";
 
-/// Sets of groups: those that hold some, and not others.
+/// A set of combinations of groups.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupSet {
-    /// Each of these texts is a group, and a group begins with each of these prefixes.
+    /// Each exact string must be one of the groups, and each prefix must match one of them.
     pub all: Patterns,
-    /// None of the groups is one of these.
+    /// No group may match any of these.
     pub none: Patterns,
 }
 
-/// Requests by their selectors: those at least as narrow as each of some, and as none of others.
+/// A set of selectors of requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SelectorSet {
-    /// At least as narrow as each of these.
+    /// The requests must select at least as narrowly as each of these.
     pub within: Vec<Arc<Selectors<'static>>>,
-    /// Not as narrow as any of these.
+    /// The requests must not select as narrowly as any of these.
     pub not_within: Vec<Arc<Selectors<'static>>>,
 }
 
 // === impl Patterns ===
 
 impl Patterns {
-    /// These texts.
+    /// These exact strings.
     pub fn exact<T: Into<Arc<str>>>(texts: impl IntoIterator<Item = T>) -> Self {
         Self {
             exact: texts.into_iter().map(Into::into).collect(),
@@ -63,7 +63,7 @@ impl Patterns {
         }
     }
 
-    /// All that begin with one of these.
+    /// These prefixes.
     pub fn prefixes<T: Into<Arc<str>>>(prefixes: impl IntoIterator<Item = T>) -> Self {
         Self {
             exact: BTreeSet::new(),
@@ -71,7 +71,7 @@ impl Patterns {
         }
     }
 
-    /// Those of both.
+    /// The patterns of both.
     #[must_use]
     pub fn or(mut self, other: Self) -> Self {
         self.exact.extend(other.exact);
@@ -79,25 +79,25 @@ impl Patterns {
         self
     }
 
-    /// Whether there is none.
+    /// Whether there are no patterns.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many texts and prefixes these are.
+    /// The number of patterns.
     #[must_use]
     pub fn len(&self) -> usize {
         self.exact.len() + self.prefixes.len()
     }
 
-    /// Whether `text` is one of them.
+    /// Whether `text` matches.
     #[must_use]
     pub fn contains(&self, text: &str) -> bool {
         self.exact.contains(text) || self.contains_prefix(text)
     }
 
-    /// Whether all that begins with `prefix` is.
+    /// Whether all strings with `prefix` match.
     #[must_use]
     pub fn contains_prefix(&self, prefix: &str) -> bool {
         let mut text = prefix;
@@ -109,12 +109,12 @@ impl Patterns {
             if text.starts_with(&**own) {
                 return true;
             }
-            // Any other that `text` begins with stands before `own`, so that `own` begins with it, too.
+            // Any other prefix of `text` sorts before `own`, so it is also a prefix of `own`.
             text = common_prefix(text, own);
         }
     }
 
-    /// The texts among them, and then the prefixes, that begin with `prefix`.
+    /// The exact strings, and the prefixes, that begin with `prefix`.
     fn beginning_with<'p>(&'p self, prefix: &'p str) -> [impl Iterator<Item = &'p Arc<str>>; 2] {
         [&self.exact, &self.prefixes].map(|all| {
             let from = (Bound::Included(prefix), Bound::Unbounded);
@@ -123,10 +123,10 @@ impl Patterns {
         })
     }
 
-    /// Leaves out what another prefix says already.
+    /// Removes patterns that another prefix contains.
     fn normalized(mut self) -> Self {
         let all = std::mem::take(&mut self.prefixes);
-        // A prefix stands before all that begin with it.
+        // A prefix sorts before all strings that begin with it.
         for prefix in all {
             if !self.contains_prefix(&prefix) {
                 self.prefixes.insert(prefix);
@@ -158,7 +158,7 @@ impl Patterns {
     }
 }
 
-/// What both begin with.
+/// The common prefix of both.
 fn common_prefix<'t>(text: &'t str, other: &str) -> &'t str {
     let mut pairs = text.char_indices().zip(other.chars());
     let differs = pairs.find(|((_, one), other)| one != other);
@@ -169,13 +169,13 @@ fn common_prefix<'t>(text: &'t str, other: &str) -> &'t str {
 // === impl TextSet ===
 
 impl TextSet {
-    /// Every text, the empty one too.
+    /// All strings, including the empty one.
     #[must_use]
     pub fn all() -> Self {
         Self::of(Patterns::prefixes([""]))
     }
 
-    /// Those of `patterns`.
+    /// The strings that match `patterns`.
     #[must_use]
     pub fn of(patterns: Patterns) -> Self {
         Self {
@@ -184,30 +184,30 @@ impl TextSet {
         }
     }
 
-    /// Only these texts.
+    /// Only these strings.
     pub fn exact<T: Into<Arc<str>>>(texts: impl IntoIterator<Item = T>) -> Self {
         Self::of(Patterns::exact(texts))
     }
 
-    /// All but those of `patterns`.
+    /// All strings that do not match `patterns`.
     #[must_use]
     pub fn all_but(patterns: Patterns) -> Self {
         Self::normalized(Patterns::prefixes([""]), patterns)
     }
 
-    /// The texts listed in it that are not excepted. The prefix `""` is all.
+    /// The patterns of its strings, before exceptions. The prefix `""` matches all strings.
     #[must_use]
     pub const fn within(&self) -> &Patterns {
         &self.within
     }
 
-    /// Which of these it does not hold.
+    /// The exceptions.
     #[must_use]
     pub const fn except(&self) -> &Patterns {
         &self.except
     }
 
-    /// The same, but for what is said of `prefix` as a whole.
+    /// The set without the exception of `prefix`, if that is an exception as a whole.
     #[must_use]
     pub fn with_prefix(&self, prefix: &str) -> Self {
         let mut set = self.clone();
@@ -215,30 +215,30 @@ impl TextSet {
         set
     }
 
-    /// Whether it holds every text.
+    /// Whether it contains all strings.
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.except.is_empty() && self.within.prefixes.contains("")
     }
 
-    /// Whether it holds none.
+    /// Whether it contains no string.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.within.is_empty()
     }
 
-    /// Its texts, where it holds no others than those that it names.
+    /// Its strings, if they are all exact.
     pub(crate) fn listed(&self) -> Option<&BTreeSet<Arc<str>>> {
         self.within.prefixes.is_empty().then_some(&self.within.exact)
     }
 
-    /// Whether it holds `text`.
+    /// Whether it contains `text`.
     #[must_use]
     pub fn contains(&self, text: &str) -> bool {
         self.within.contains(text) && !self.except.contains(text)
     }
 
-    /// What both hold.
+    /// The strings in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         if other.is_all() {
@@ -248,12 +248,12 @@ impl TextSet {
         Self::normalized(self.within.intersection(&other.within), except)
     }
 
-    /// Whether both hold a text.
+    /// Whether both sets have a string in common.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
         let is_left =
             |prefix: &str| !self.except.contains_prefix(prefix) && !other.except.contains_prefix(prefix);
-        // Of two prefixes that have a text in common, one begins with the other.
+        // If two prefixes have a string in common, one is a prefix of the other.
         let meet = |longer: &Self, shorter: &Self| {
             let of_both = |prefix: &Arc<str>| shorter.within.contains_prefix(prefix) && is_left(prefix);
             longer.within.prefixes.iter().any(of_both)
@@ -264,10 +264,10 @@ impl TextSet {
             || meet(other, self)
     }
 
-    /// Whether `other` holds nothing else.
+    /// Whether it contains all strings of `other`.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
-        // Of what begins so, there is always another text than those that are named.
+        // A prefix always has more strings than those that are named.
         let has_prefix = |prefix: &Arc<str>| {
             let [mut exact, mut prefixes] = self.except.beginning_with(prefix);
             self.within.contains_prefix(prefix)
@@ -279,7 +279,7 @@ impl TextSet {
             && other.within.prefixes.iter().all(has_prefix)
     }
 
-    /// What it holds and `other` does not: at most two sets, none of them empty.
+    /// The strings that are not in `other`: at most two sets, none of them empty.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Vec<Self> {
         let outside = Self::normalized(self.within.clone(), self.except.clone().or(other.within.clone()));
@@ -302,8 +302,8 @@ impl TextSet {
         Self { within, except }
     }
 
-    /// A text that it holds: the first of `preferred` that it holds, else one that is named, else
-    /// one that no rule names, made of `stem`. `None` where it is empty.
+    /// A string in the set: the first of `preferred` that it contains, otherwise an exact string,
+    /// otherwise one made with `stem` that no rule names. `None` if it is empty.
     #[must_use]
     pub fn example(&self, preferred: &[&str], stem: &str) -> Option<String> {
         if let Some(text) = preferred.iter().find(|text| self.contains(text)) {
@@ -312,7 +312,7 @@ impl TextSet {
         if let Some(text) = self.within.exact.first() {
             return Some(text.to_string());
         }
-        // Each text that is excepted, or begins as such, rules out at most one number.
+        // Each exception rules out at most one number, or all strings with a certain beginning.
         let prefix = self.within.prefixes.first()?;
         let numbered = (0_u64..).map(|number| match number {
             0 => format!("{prefix}{stem}"),
@@ -329,7 +329,7 @@ impl TextSet {
 
 // === impl GroupSet ===
 
-/// A group, or what the names of groups begin with.
+/// A group, or a prefix of groups.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum MemberGroup<'g> {
     Exact(&'g Arc<str>),
@@ -351,7 +351,7 @@ impl GroupSet {
         Self { all, none }
     }
 
-    /// Each group by itself, and whether it is to be there.
+    /// Each group or prefix, and whether one must be present.
     pub(crate) fn literals(&self) -> impl Iterator<Item = (MemberGroup<'_>, bool)> {
         fn of(patterns: &Patterns) -> impl Iterator<Item = MemberGroup<'_>> {
             let exact = patterns.exact.iter().map(MemberGroup::Exact);
@@ -362,19 +362,19 @@ impl GroupSet {
             .chain(of(&self.none).map(|group| (group, false)))
     }
 
-    /// `None` where no set of groups is in both.
+    /// The combinations in both; `None` if there are none.
     pub(crate) fn intersection(&self, other: &Self) -> Option<Self> {
         let both = Self {
             all: self.all.clone().or(other.all.clone()),
             none: self.none.clone().or(other.none.clone()),
         };
         let is_possible = both.all.exact.iter().all(|group| !both.none.contains(group))
-            // Of those that begin so, there is always another than those named.
+            // A prefix always has more groups than those that are named.
             && both.all.prefixes.iter().all(|prefix| !both.none.contains_prefix(prefix));
         is_possible.then_some(both)
     }
 
-    /// Whether `other`, which is possible, holds nothing else.
+    /// Whether it contains all combinations of `other`, which must not be empty.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         let begins = |prefix: &Arc<str>| {
             let mut groups = other.all.exact.iter().chain(&other.all.prefixes);
@@ -390,7 +390,7 @@ impl GroupSet {
                 .all(|prefix| other.none.contains_prefix(prefix))
     }
 
-    /// The names of the service accounts with such groups.
+    /// The names of the service accounts whose groups are in the set.
     pub(crate) fn service_accounts(&self) -> TextSet {
         let mut accounts = TextSet::all();
         for (group, is_member) in self.literals() {
@@ -408,7 +408,7 @@ impl GroupSet {
     }
 }
 
-/// The names of the service accounts with this group, or with one that begins so.
+/// The names of the service accounts with this group, or with one that has this prefix.
 fn accounts_of_group(group: &str, is_whole: bool) -> Patterns {
     let is_one = |one: &str| {
         if is_whole {
@@ -452,7 +452,8 @@ impl SelectorSet {
         within.chain(self.not_within.iter().map(|selectors| (selectors, false)))
     }
 
-    /// The widest request that is within all: what it does not imply, others need not either.
+    /// The widest selectors that are within all of `within`: what they do not imply, some request
+    /// in the set does not imply either.
     pub(crate) fn widest(&self) -> Selectors<'static> {
         let mut widest = Selectors::default();
         for selectors in &self.within {
@@ -462,7 +463,7 @@ impl SelectorSet {
         widest
     }
 
-    /// `None` where no selectors are in both.
+    /// The selectors in both; `None` if there are none.
     pub(crate) fn intersection(&self, other: &Self) -> Option<Self> {
         if other.within.is_empty() && other.not_within.is_empty() {
             return Some(self.clone());
@@ -488,7 +489,7 @@ impl SelectorSet {
         is_possible.then_some(both)
     }
 
-    /// Whether `other`, which is possible, surely holds nothing else.
+    /// Whether it certainly contains all selectors of `other`, which must not be empty.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         if self.within.is_empty() && self.not_within.is_empty() {
             return true;
@@ -496,7 +497,8 @@ impl SelectorSet {
         let widest = other.widest();
         let narrowness = Narrowness::new(&widest);
         let is_not = |selectors: &Arc<Selectors<'static>>| {
-            // What is as narrow as this is as narrow as one that the other does not hold.
+            // Selectors as narrow as these are also as narrow as some that `other` does not
+            // contain.
             let narrowness = Narrowness::new(selectors);
             other
                 .not_within
@@ -508,7 +510,7 @@ impl SelectorSet {
     }
 }
 
-/// Whether one of `words` is among `texts`.
+/// Whether `texts` contains one of `words`.
 pub(crate) fn has_word(texts: &TextSet, words: &WildcardSet) -> bool {
     let mut words = words.as_slice().iter();
     words.any(|word| word == WildcardSet::ALL || texts.contains(word))

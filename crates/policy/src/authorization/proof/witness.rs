@@ -1,4 +1,4 @@
-//! Requests that stand for a region.
+//! Example requests of a region.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,26 +10,26 @@ use crate::authorization::PolicySet;
 use crate::authorization::matching::namespace_of;
 use crate::model::{Attributes, ResourceAttributes, Target, Time, User};
 
-/// What a request that may have anything has first.
+/// The preferred values of open fields.
 const VERBS: [&str; 6] = ["get", "list", "create", "update", "delete", "watch"];
 const RESOURCES: [&str; 3] = ["pods", "configmaps", "secrets"];
-/// The most requests that are tried where expressions decide.
+/// The maximum of requests that are tried if expressions decide.
 const MAX_CANDIDATES: usize = 300;
 
-/// A request that shows what is so for a region.
+/// An example request that demonstrates a statement about a region.
 #[derive(Debug, Clone)]
 pub struct Witness {
     /// The request.
     pub attributes: Attributes<'static>,
-    /// When it is made.
+    /// The time of the request.
     pub at: Time,
-    /// The labels of the namespace that it is about, where it depends on labels that are not known.
+    /// The labels of its namespace, if it depends on labels that the policy set does not know.
     pub namespace_labels: Option<BTreeMap<String, String>>,
 }
 
 impl Witness {
-    /// The first request of `region` about which `shown` finds something in `sets`, each asked where the
-    /// namespace has the labels of the region.
+    /// The first request of `region` for which `shown` returns something. `sets` are evaluated with
+    /// the namespace labels of the region.
     pub(crate) fn find<T, const N: usize>(
         region: &Region,
         at: Time,
@@ -62,7 +62,8 @@ impl Witness {
 }
 
 impl Region {
-    /// What its conditions ask of the labels of a namespace that no policy set knows.
+    /// The requirements of its conditions on the labels of a namespace that the policy set does not
+    /// know.
     #[must_use]
     pub fn namespace_labels(&self) -> AskedNamespaceLabels<'_> {
         let mut asked = AskedNamespaceLabels {
@@ -86,14 +87,14 @@ impl Region {
         asked
     }
 
-    /// The keys of `extra` that its conditions ask about.
+    /// The keys of `extra` in its conditions.
     pub(crate) fn extra_keys(&self) -> BTreeSet<&str> {
         let conditions = self.conditions.iter();
         let keys = conditions.filter_map(|(condition, _)| Some(condition.extra()?.0));
         keys.collect()
     }
 
-    /// What its conditions ask of a key of the user's `extra`.
+    /// The requirements of its conditions on a key of the user's `extra`.
     pub(crate) fn extra(&self, key: &str) -> AskedExtra<'_> {
         let mut asked = AskedExtra {
             values: Vec::new(),
@@ -121,8 +122,8 @@ impl Region {
 }
 
 impl Region {
-    /// A request of it; conditions aside, every other is decided as this is. `None` where it has
-    /// none.
+    /// An example request. Disregarding conditions, all requests of the region are decided like
+    /// this one. `None` if the region is empty.
     #[must_use]
     pub fn example(&self) -> Option<Attributes<'static>> {
         let user = self.user()?;
@@ -158,7 +159,8 @@ impl Region {
         })
     }
 
-    /// Requests of it that differ in what the expressions of its conditions compare.
+    /// Example requests with different values in the fields that the expressions of its conditions
+    /// compare.
     pub(crate) fn candidates(&self) -> Vec<Attributes<'static>> {
         let texts: Vec<String> = self
             .conditions
@@ -195,8 +197,8 @@ impl Region {
             .collect()
     }
 
-    /// A text of a side that conditions leave: one of `preferred`, else one that is named or made of
-    /// `stem`, else the shortest.
+    /// A string of a side that passes the conditions: one of `preferred`, otherwise one that is
+    /// named or made with `stem`, otherwise the shortest.
     fn text(&self, side: Side, preferred: &[&str], stem: &str) -> Option<String> {
         let (texts, field) = (self.side(side), Field::Side(side));
         let usual = preferred.iter().filter(|text| texts.contains(text));
@@ -206,7 +208,7 @@ impl Region {
         passing.or_else(|| self.possible_text(field).ok().flatten())
     }
 
-    /// The same of a field that rules do not tell apart.
+    /// Does this for a field that rules do not distinguish.
     fn untold(&self, field: Field) -> Option<String> {
         match self.passes(field, "") {
             true => Some(String::new()),
@@ -217,7 +219,7 @@ impl Region {
     fn user(&self) -> Option<User<'static>> {
         let users = self.side(Side::User);
         if self.is_service_account {
-            // NAMESPACE:NAME, where the rules leave it open.
+            // NAMESPACE:NAME, unless the prefix already contains it.
             let is_whole = |prefix: &str| prefix.matches(':').count() >= 3;
             let prefix = users.within().prefixes.first();
             let stem = if prefix.is_some_and(|prefix| is_whole(prefix)) {
@@ -253,7 +255,7 @@ impl Region {
         })
     }
 
-    /// `user` with values for each key of `extra` that has to be there.
+    /// `user` with values for each required key of `extra`.
     fn with_extra(&self, mut user: User<'static>) -> Option<User<'static>> {
         for key in self.extra_keys() {
             if let Some(values) = self.extra(key).possible().ok()?? {
@@ -267,7 +269,7 @@ impl Region {
 
 #[cfg(test)]
 thread_local! {
-    /// The conditions that were asked before, compiled.
+    /// Compiled conditions, by their text.
     static COMPILED: std::cell::RefCell<
         std::collections::HashMap<std::sync::Arc<str>, Option<crate::authorization::condition::Condition>>,
     > = std::cell::RefCell::default();
@@ -275,8 +277,8 @@ thread_local! {
 
 #[cfg(test)]
 impl Region {
-    /// Whether it holds a request, its conditions being compiled once more, about a namespace with these
-    /// labels.
+    /// Whether it contains a request for a namespace with these labels. Conditions are compiled and
+    /// evaluated.
     pub(crate) fn contains(
         &self,
         attributes: &Attributes<'_>,
@@ -324,7 +326,7 @@ impl Region {
                         None => outcomes.errors,
                     };
                 }
-                // Of a role that is not there; what it allows is nothing.
+                // The text describes an unknown role, which allows nothing here.
                 let Ok(condition) = Condition::compile(portcullis_cel::Version::NEWEST, "c", &condition.text)
                 else {
                     return false;
@@ -356,7 +358,7 @@ impl Region {
     }
 }
 
-/// The texts that an expression has between quotes.
+/// The string literals in an expression.
 fn literals(expression: &str) -> Vec<String> {
     let mut texts = Vec::new();
     let mut rest = expression;

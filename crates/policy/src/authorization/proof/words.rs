@@ -1,5 +1,5 @@
-//! Regions, requests and breaches in words; many regions in one sentence: the smallest box around
-//! them, less what they leave out of it.
+//! Describes regions, requests and breaches in words. Several regions are described in one
+//! sentence, as the smallest box that contains them, with exceptions.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,28 +13,28 @@ use super::sets::{GroupSet, Patterns, SelectorSet, TextSet};
 use super::witness::Witness;
 use crate::model::{Attributes, Deadline, LabelSelector, Requirement, Target};
 
-/// The most parts that a sentence leaves out; more are no easier to read than the regions.
+/// The maximum of exceptions in a sentence; more are no easier to read than the regions.
 const MAX_EXCEPTIONS: usize = 8;
 
-/// The most regions that are summarised, and the most parts on the way.
+/// The maximum of regions that are summarised, and of parts in between.
 const MAX_PARTS: usize = 256;
 
-/// Exactly the requests of some regions.
+/// Exactly the requests of some regions, as a box with exceptions.
 #[derive(Debug, Clone)]
 pub struct RegionSummary {
     pub(crate) around: Region,
-    /// What of it is in none of the regions.
+    /// The parts of the box that are in none of the regions.
     pub(crate) except: Vec<Region>,
 }
 
-/// What the name of each service account begins with.
+/// The prefix of the user names of service accounts.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
 // === impl RegionSummary ===
 
 impl RegionSummary {
-    /// The summary of `regions`; `None` where they are of different sorts, depend on conditions, are no
-    /// shorter in one sentence, or the deadline has passed.
+    /// Summarises `regions`; `None` if they contain different kinds of requests, depend on
+    /// conditions, are no shorter in one sentence, or the deadline passes.
     #[must_use]
     pub fn new(regions: &[&Region], deadline: Deadline<'_>) -> Option<Self> {
         let (first, others) = regions.split_first()?;
@@ -65,7 +65,7 @@ impl RegionSummary {
 }
 
 impl Region {
-    /// Whether both differ in texts and groups alone, and depend on no condition.
+    /// Whether both differ only in strings and groups, and have no conditions.
     fn is_alike(&self, other: &Self) -> bool {
         self.is_path == other.is_path
             && self.is_service_account == other.is_service_account
@@ -76,7 +76,7 @@ impl Region {
     }
 }
 
-/// A box that holds both.
+/// A box that contains both.
 fn hull(one: &Region, other: &Region) -> Region {
     let mut around = one.clone();
     for side in Side::ALL {
@@ -91,7 +91,7 @@ fn hull(one: &Region, other: &Region) -> Region {
 
 type PatternsOf = fn(&mut GroupSet) -> &mut BTreeSet<Arc<str>>;
 
-/// The same without what `part` says of groups, where it still has nothing in common with `others`.
+/// Removes requirements on the groups of `part` as long as it has nothing in common with `others`.
 fn with_fewer_groups(mut part: Region, others: &[&Region]) -> Region {
     let of: [PatternsOf; 4] = [
         |groups| &mut groups.all.exact,
@@ -111,7 +111,7 @@ fn with_fewer_groups(mut part: Region, others: &[&Region]) -> Region {
     part
 }
 
-/// What is said by both.
+/// The patterns in both.
 fn common(one: &Patterns, other: &Patterns) -> Patterns {
     Patterns {
         exact: one.exact.intersection(&other.exact).cloned().collect(),
@@ -119,7 +119,7 @@ fn common(one: &Patterns, other: &Patterns) -> Patterns {
     }
 }
 
-/// A set that holds both, and of what both leave out as little as can be said.
+/// A set that contains both, with as many common exceptions as possible.
 fn text_hull(one: &TextSet, other: &TextSet) -> TextSet {
     if one.covers(other) {
         return one.clone();
@@ -151,7 +151,8 @@ fn text_hull(one: &TextSet, other: &TextSet) -> TextSet {
 // === impl Region ===
 
 impl Region {
-    /// Its user names. That no service account asks goes without saying where a group says so.
+    /// Its user names. That service accounts are excepted is left out if one of the groups implies
+    /// it.
     #[must_use]
     pub fn users_without_accounts(&self) -> TextSet {
         let mut users = self.side(Side::User).clone();
@@ -175,7 +176,7 @@ impl Region {
         self.conditions().filter_map(condition).collect()
     }
 
-    /// `a namespace whose labels match team in (a)`, if it depends on labels that are not known.
+    /// For example `a namespace whose labels match team in (a)`, if it depends on unknown labels.
     fn labels_in_words(&self) -> Option<String> {
         let asked = self.namespace_labels();
         if asked.is_empty() {
@@ -206,7 +207,7 @@ impl Region {
     }
 }
 
-/// `Group dev: get, list of secrets in the namespace prod where CONDITION`.
+/// For example `Group dev: get, list of secrets in the namespace prod where CONDITION`.
 impl fmt::Display for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&sentence(self))?;
@@ -229,7 +230,7 @@ fn condition((expression, outcomes): (&str, Outcomes)) -> Option<String> {
 
 // === impl RegionSummary ===
 
-/// `Group dev: get of secrets everywhere, except: Group contractors; list of pods`.
+/// For example `Group dev: get of secrets everywhere, except: Group contractors; list of pods`.
 impl fmt::Display for RegionSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&sentence(&self.around))?;
@@ -241,7 +242,7 @@ impl fmt::Display for RegionSummary {
     }
 }
 
-/// `part` by the sides on which it is narrower than the region around it.
+/// Describes `part` by the sides on which it is narrower than `around`.
 fn narrower(part: &Region, around: &Region) -> String {
     let mut shown = part.clone();
     for side in Side::ALL {
@@ -324,7 +325,7 @@ fn requirements(field: &[Requirement<'_>], label: &[Requirement<'_>]) -> String 
 
 // === impl Breach ===
 
-/// `broken by RoleBinding/prod/dev, rule 1, such as: alice (dev): get secrets in prod`.
+/// For example `broken by RoleBinding/prod/dev, rule 1, such as: alice (dev): get secrets in prod`.
 impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(witness), Some(cause)) = (&self.witness, &self.cause) else {
@@ -343,7 +344,7 @@ impl fmt::Display for Breach {
 
 // === impl Witness ===
 
-/// `somebody (dev): get secrets in prod (a namespace with the labels team=a)`.
+/// For example `somebody (dev): get secrets in prod (a namespace with the labels team=a)`.
 impl fmt::Display for Witness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&request_in_words(&self.attributes))?;
@@ -361,7 +362,7 @@ impl fmt::Display for Witness {
     }
 }
 
-/// `Group dev: get, list of secrets in the namespace prod`.
+/// For example `Group dev: get, list of secrets in the namespace prod`.
 fn sentence(region: &Region) -> String {
     let verbs = words(region.side(Side::Verb), "any verb");
     let mut sentence = format!("{}: {verbs} of ", callers(region));
@@ -417,7 +418,8 @@ fn callers(region: &Region) -> String {
     callers
 }
 
-/// Callers of whom some users are left out, service accounts always: those are told by themselves.
+/// Describes callers with exceptions. Service accounts are always excepted here, because they are
+/// described separately.
 fn callers_but(region: &Region, users: &TextSet) -> String {
     let mut but = users.except().clone();
     but.prefixes.remove(SERVICE_ACCOUNT);
@@ -436,7 +438,7 @@ fn callers_but(region: &Region, users: &TextSet) -> String {
     callers
 }
 
-/// `Group a`, `Group b*`.
+/// For example `Group a`, `Group b*`.
 fn membership(patterns: &Patterns) -> Vec<String> {
     let exact = patterns.exact.iter().map(|group| format!("Group {group}"));
     let prefixes = patterns.prefixes.iter().map(|prefix| format!("Group {prefix}*"));
@@ -468,7 +470,7 @@ fn place(namespaces: &TextSet) -> String {
     }
 }
 
-/// `a, b*, but not c`.
+/// For example `a, b* but not c`.
 fn words(set: &TextSet, all: &str) -> String {
     let list = |patterns: &Patterns| {
         let exact = patterns.exact.iter().map(|text| {
@@ -493,7 +495,7 @@ fn words(set: &TextSet, all: &str) -> String {
     words
 }
 
-/// One request: `somebody (dev): get secrets in prod`.
+/// Describes a request, for example `somebody (dev): get secrets in prod`.
 #[must_use]
 pub fn request_in_words(attributes: &Attributes<'_>) -> String {
     let user = &attributes.user;
