@@ -2,7 +2,7 @@
 //! becomes. The command line prints them and the console shows them, so both agree.
 //!
 //! ```text
-//! question --> the engine's own functions --> a report --> JSON (`serde::Serialize`) | words (`Lines`)
+//! question --> the engine's own functions --> a report --> JSON (`serde::Serialize`) | text (`Lines`)
 //! ```
 //!
 //! Nothing here reads arguments or files, or makes calls.

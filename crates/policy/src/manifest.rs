@@ -5,7 +5,7 @@
 //!  file, text,   a YAML stream  kind, decode,  each source     duplicates,  |     Policies, and
 //!  cluster       or a List      defaults,      by itself       lint         |     what admission
 //!                flattened      validation                                  |     uses
-//!                                              what an API server tells of -'
+//!                                       objects watched from an API server -'
 //! ```
 //!
 //! Sets that contain the same source share its objects. If a source changes, its unchanged objects

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! /mutate    policies ─▶ webhooks, one after another ─▶ both once more, if reinvoked ─▶ patch
-//! /validate  policies ─▶ webhooks, all at once ─▶ the first denial, in their order
+//! /validate  policies ─▶ webhooks, concurrently ─▶ the first denial, in their order
 //!                          │  ▲
-//!                      Ask │  │ answers
+//!                      Ask │  │ results
 //!                          ▼  │
 //!                    the caller of the run
 //! ```

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! a policy or webhook denies ─▶ exceptions that name it, by name ─▶ the first that applies ─▶ the denial is excused
-//!                                                              └─▶ none: the request is refused
+//!                                                              └─▶ none: the request is rejected
 //! ```
 //!
 //! Only denials by validation are excused, never errors, warnings, audit annotations or mutations.

@@ -6,7 +6,7 @@
 //!
 //! | operation | verbs |
 //! |---|---|
-//! | CREATE | `create`, without a name unless it is of a subresource |
+//! | CREATE | `create`, with a name only for a subresource |
 //! | UPDATE | `update` (PUT) or `patch` (PATCH, apply) |
 //! | DELETE | `delete`, or without a name `deletecollection` |
 //! | CONNECT | those of [`CONNECT_VERBS`] |
@@ -132,7 +132,7 @@ impl Request<'_> {
         self.request_kind.is_admission_configuration()
     }
 
-    /// Whether the API server converted the object from the version that the user asked for.
+    /// Whether the API server converted the object from the version that the user requested.
     #[must_use]
     pub fn is_converted(&self) -> bool {
         self.resource != self.request_resource

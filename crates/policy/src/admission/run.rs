@@ -196,7 +196,7 @@ pub fn to_json(value: &Value<'_>) -> String {
     text
 }
 
-/// How to run the policies.
+/// The options of a run.
 #[derive(Clone, Copy)]
 pub struct RunOptions<'r> {
     /// Evaluates only the policy of this name; all if `None`.
@@ -313,7 +313,7 @@ impl Phase {
     }
 }
 
-// Validation of the gateway's own kinds when they are created or updated.
+// Validation of Portcullis' own kinds when they are created or updated.
 
 /// Validates writes of Portcullis' own kinds.
 pub trait OwnKindValidator: Sync {

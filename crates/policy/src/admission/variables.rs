@@ -5,7 +5,7 @@
 //! request ───────────────── a view of the Request ───────┼─▶ Activation ─▶ expressions
 //! params, namespaceObject ─ nodes of manifests ──────────┤
 //! authorizer ────────────── the cluster's own policies ──┘
-//! variables.NAME ────────── programs, evaluated when first named
+//! variables.NAME ────────── programs, evaluated on first use
 //! ```
 
 use std::borrow::Cow;

@@ -1,9 +1,9 @@
 //! Recorded responses of webhooks, for offline runs.
 //!
 //! ```yaml
-//! configuration/webhook:          # one answer for every call,
+//! configuration/webhook:          # one response for every call,
 //!   response: {allowed: true}
-//! other/hook.example.com:         # or one for each, the last for all that follow
+//! other/hook.example.com:         # or a list, whose last one is for all further calls
 //! - response: {allowed: true, patch: [{op: add, path: /metadata/labels/a, value: b}]}
 //! - failure: connection refused
 //! ```
@@ -239,7 +239,8 @@ pub enum ReviewComparison<E> {
 pub struct ChangeGroup {
     pub from: &'static str,
     pub to: &'static str,
-    /// The object that decides now or, if none does, the one that decided before.
+    /// The object that decides now or, if none does, the one that decided before; `patch` if only
+    /// the patch changed.
     pub cause: String,
     #[serde(skip)]
     pub is_gone: bool,

@@ -1,7 +1,7 @@
-//! Compiles validated manifests to the engine's objects.
+//! Compiles validated manifests to the types of the engine.
 //!
-//! Validation has already rejected values without a meaning. If it ever lets one through, compilation reports a
-//! fault: it leaves nothing out of an object, and takes no value for another.
+//! Validation has already rejected unknown values. If one gets through nevertheless, compilation
+//! reports an error, and neither drops the value nor substitutes another.
 
 use k8s_openapi::api::rbac::v1 as rbac;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
@@ -116,7 +116,7 @@ fn subject_of(
     })
 }
 
-/// The meaning of a word; a word without one is a fault.
+/// Returns the parsed value, or reports an error if `word` is not a known value.
 fn known<T>(word: &str, meaning: Option<T>, path: &FieldPath, report: &mut Report<'_>) -> Option<T> {
     if meaning.is_none() {
         report.invalid(path, word, "has no meaning here");
@@ -138,7 +138,7 @@ fn label_selectors(selectors: Vec<meta::LabelSelector>, report: &mut Report<'_>)
     compiled
 }
 
-/// The selector in the form that the engine matches.
+/// Compiles a label selector.
 pub(crate) fn label_selector(selector: meta::LabelSelector) -> Result<LabelSelector, LabelSelectorFault> {
     let expressions: Vec<_> = selector
         .match_expressions
@@ -235,7 +235,7 @@ fn failure_policy(word: &str) -> Option<FailurePolicy> {
     }
 }
 
-/// The subjects of a policy or exception; an unknown kind is a fault.
+/// Compiles the subjects of a policy or exception. An unknown kind is an error.
 pub(crate) fn subjects(
     written: Vec<v1alpha1::Subject>,
     path: &FieldPath,
@@ -255,8 +255,8 @@ pub(crate) fn subjects(
     subjects
 }
 
-/// Compiles a rule. A namespaceSelector without a meaning is a fault, and there is no rule: without the selector
-/// it would apply to every namespace.
+/// Compiles a rule. An invalid namespaceSelector is an error, and then there is no rule: without
+/// the selector it would apply to every namespace.
 fn resource_rule(
     rule: v1alpha1::ResourceRule,
     effect: Effect,

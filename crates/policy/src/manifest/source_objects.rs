@@ -1,5 +1,5 @@
-//! Reads the objects of one source, independently of all others: from text to documents to objects. The
-//! ClusterRoles that every API server creates by itself are read in the same way.
+//! Reads the objects of one source, independently of all others: from text to documents to objects.
+//! The default ClusterRoles of an API server are read in the same way.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -56,8 +56,8 @@ impl SourceObjects {
         Self::read_within(source, compilation, earlier, None)
     }
 
-    /// Like [`read`](Self::read), within `limits`. The first object that exceeds them is a fault, and nothing more
-    /// is read.
+    /// Like [`read`](Self::read), within `limits`. The first object that exceeds them is an error,
+    /// and reading stops.
     #[must_use]
     pub fn read_within<'c>(
         source: &Source,
@@ -108,8 +108,8 @@ impl SourceObjects {
         }
     }
 
-    /// Like [`read`](Self::read), but an object with faults is read without its faulty values, and its other
-    /// faults go to `hidden`. Such objects must not decide requests.
+    /// Like [`read`](Self::read), but an object with errors is read without the invalid values, and
+    /// its other errors and warnings go to `hidden`. The result must not decide requests.
     pub(crate) fn read_mended(source: &Source, version: Version, hidden: &mut Faults) -> Self {
         let cluster: Option<Arc<str>> = source.cluster.as_deref().map(Into::into);
         let mut objects = Vec::new();
@@ -120,7 +120,7 @@ impl SourceObjects {
         Self::of(cluster, version, objects, Faults::new())
     }
 
-    /// The source without objects, and with the fault that those of `file` do not fit into `memory`.
+    /// The source without objects, and with the error that those of `file` exceed `memory`.
     #[must_use]
     pub fn beyond(&self, memory: &MemoryBudget, file: &Path) -> Self {
         let mut faults = Faults::new();
@@ -160,8 +160,9 @@ impl SourceObjects {
         }
     }
 
-    /// The policies that lock users out other than those that `never_deny` protects, without a confirmation, each
-    /// with what `check` says about it. A policy whose spec is the same in `earlier` is not one of them.
+    /// The policies that are unconfirmed lock-outs, each with an error for the report. Users in
+    /// `never_deny` cannot be locked out. A policy with the same spec in `earlier` is not one of
+    /// them.
     #[must_use]
     pub fn lock_outs(&self, never_deny: &NeverDeny, earlier: &[&Self]) -> Vec<(ObjectIdentity, Fault)> {
         let refused = |object: &ManifestObject| {
@@ -187,7 +188,8 @@ impl SourceObjects {
         self.others().filter_map(refused).collect()
     }
 
-    /// The same source, in which each object among `held_back` is as in `earlier`, or left out if it is not there.
+    /// The same source, in which each object in `held_back` is replaced by that in `earlier`, or
+    /// left out if it is not there.
     #[must_use]
     pub fn holding_back(&self, held_back: &HashSet<&ObjectIdentity>, earlier: &[&Self]) -> Self {
         let last_good = |object: &ManifestObject| {
@@ -214,7 +216,7 @@ impl SourceObjects {
             .map(|(_, object)| object)
     }
 
-    /// The objects as text, from which the same objects are read again.
+    /// The objects as YAML, from which the same objects can be read again.
     #[must_use]
     pub fn to_text(&self) -> String {
         let yaml = |object: &ManifestObject| document::to_yaml(&object.document.get().root().to_json());
@@ -270,17 +272,17 @@ impl SourceObjects {
         &self.identities
     }
 
-    /// The faults of the source.
+    /// The errors and warnings of the source.
     pub(crate) const fn faults(&self) -> &Faults {
         &self.faults
     }
 }
 
-/// How often an object is read without the values that had faults.
+/// The most attempts to read an object without its invalid values.
 const MAX_MENDINGS: usize = 4;
 
-/// Reads the object without its faulty values, and with some text where a value is missing, if it is valid then.
-/// The faults of the rest go to `hidden`.
+/// Reads the object without its invalid values, and with a placeholder where a value is missing, if
+/// it is valid then. The other errors and warnings go to `hidden`.
 fn read_mended(
     mut document: Document,
     cluster: Option<&Arc<str>>,
@@ -311,7 +313,7 @@ fn read_mended(
         let mut is_changed = false;
         for fault in found {
             let path = fault.place.path;
-            // If a value is missing because it was left out, what it is missing from is left out next.
+            // If a required value is missing because it was left out, its parent is left out next.
             let is_filled_in = fault.kind == FaultKind::Required
                 && !mended.iter().any(|one| one.is_related(&path))
                 && document.fill_in(&path);
@@ -347,22 +349,22 @@ impl<'e> KnownObjects<'e> {
     }
 }
 
-// How much memory the objects of sources may take.
+// The memory budget for the objects of sources.
 
 /// The memory of an object, in bytes, without its contents.
 const OBJECT_BYTES: usize = 1_000;
 
-/// How much memory several sources may take together. They may be read on any number of threads.
+/// A memory budget shared by several sources, which may be read on any number of threads.
 #[derive(Debug)]
 pub struct MemoryBudget {
     bytes: usize,
     left: AtomicUsize,
 }
 
-/// What bounds the reading of a source.
+/// Limits for reading a source.
 #[derive(Debug, Clone, Copy)]
 pub struct SourceLimits<'l> {
-    /// The memory that its objects may take, as long as they are in use.
+    /// The budget for the memory of its objects, as long as they are in use.
     pub memory: &'l MemoryBudget,
     /// Locked while a long document is read, which needs much memory, so that only one is read at a time.
     pub long_documents: &'l Mutex<()>,
@@ -382,7 +384,7 @@ static ROLES: LazyLock<Vec<Arc<Role>>> = LazyLock::new(|| {
     roles.collect()
 });
 
-/// The ClusterRoles that an API server of the newest version creates by itself, as they are written: aggregated
+/// The default ClusterRoles of an API server of the newest version, as they are written: aggregated
 /// ones have no rules yet.
 #[must_use]
 pub fn default_roles() -> &'static [Arc<Role>] {
@@ -392,7 +394,7 @@ pub fn default_roles() -> &'static [Arc<Role>] {
 // === impl MemoryBudget ===
 
 impl MemoryBudget {
-    /// A budget of so many bytes.
+    /// Creates a budget of `bytes`.
     #[must_use]
     pub const fn new(bytes: usize) -> Self {
         Self {
@@ -401,14 +403,14 @@ impl MemoryBudget {
         }
     }
 
-    /// How many bytes are left.
+    /// The remaining bytes.
     #[must_use]
     pub fn left(&self) -> usize {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Takes so many bytes, and returns whether there were as many. If not, nothing is left, so that it does not
-    /// depend on their order whether all objects fit.
+    /// Takes `bytes`, and returns whether the budget sufficed. If not, nothing is left, so that the
+    /// result for all objects does not depend on their order.
     #[must_use]
     pub fn take(&self, bytes: usize) -> bool {
         let take = |left: usize| Some(left.saturating_sub(bytes));
@@ -416,7 +418,7 @@ impl MemoryBudget {
         taken.is_ok_and(|left| left >= bytes)
     }
 
-    /// The fault of an object that does not fit, at `place`.
+    /// The error at `place` for an object that exceeds the budget.
     pub(crate) fn fault(&self, place: Place, cluster: Option<&str>) -> Fault {
         let whose = cluster.map_or_else(String::new, |cluster| format!(" of the cluster `{cluster}`"));
         let message = format!(
@@ -436,7 +438,7 @@ pub(crate) fn kept_bytes(content: &Content, size: DocumentSize) -> usize {
         Content::Role(_) if size.values > 64 => (4, 400),
         Content::Role(_) | Content::Binding(_) => (3, 60),
         Content::AccessRequest(_) | Content::Namespace(_) | Content::Parameter => (3, 60),
-        // Their text is kept, too.
+        // Their documents are kept, too.
         Content::Policy(_) | Content::Invariant(_) | Content::Exception(_) | Content::Admission(_) => {
             (6, 300)
         }

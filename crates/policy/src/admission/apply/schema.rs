@@ -259,10 +259,10 @@ impl<'t, 's> Maps<'t, 's> {
 // |---|---|
 // | `str` `bytes` `time` `microtime` `quantity` `intstr` `i32` `i64` `f64` `bool` `scalar` | a scalar of that Go type, or any |
 // | `[T]` `set[T]` `map(k,l="TCP")[T]` | a list: atomic, a set, a map by keys with their defaults |
-// | `{T}` `!{T}` | a map of any keys; an atomic one |
+// | `{T}` `!{T}` | a map with arbitrary keys; an atomic one |
 // | `NAME` `!NAME` `~NAME` | a struct; made atomic here; made granular here |
-// | `any` `!any` | anything, deduced from the value; as a whole |
-// | `FIELD?:T` `FIELD:*T` | a field that is not written while it is empty; a pointer |
+// | `any` `!any` | any value, merged by what it is; replaced as a whole |
+// | `FIELD?:T` `FIELD:*T` | a field with `omitempty`; a pointer |
 
 /// The number of the line that cannot be parsed, from 1.
 #[derive(Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! pass 0: policies ─▶ webhook ─▶ webhook ─▶ …        each sees the object as changed so far
-//!                        │ any changed it
-//! pass 1: policies ─▶ webhooks: those of IfNeeded after which something changed
+//!                        │ if the object changed
+//! pass 1: policies ─▶ webhooks with IfNeeded after which the object changed
 //!                        │
 //!         initializers ─▶ the patch from the object received to the object now
 //! ```
@@ -231,7 +231,7 @@ impl MutatingPhase {
         }
     }
 
-    // === answers ===
+    // === results of calls ===
 
     /// Handles the result of the call in flight.
     pub(crate) fn answered(&mut self, context: RunContext<'_>, answer: Option<WebhookAnswer>) {

@@ -1,7 +1,7 @@
 //! The validating phase: policies, then all webhooks concurrently.
 //!
 //! ```text
-//! policies ─▶ which webhooks match ─▶ all of them asked at once ─▶ the first denial, in their order
+//! policies ─▶ webhooks that match ─▶ all calls concurrently ─▶ the first denial, in their order
 //! ```
 //!
 //! Follows `Dispatch` of `apiserver/pkg/admission/plugin/webhook/validating/dispatcher.go`, which

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! pass 1: which policies apply to the object received ─▶ each changes it in turn
-//! pass 2: if policies or webhooks changed it, the conditions of all that apply once more,
-//!         and those of IfNeeded that ran
+//! pass 2: if the object changed, the match conditions of all policies that apply,
+//!         and the policies with IfNeeded that ran
 //! then:   the policies of initializers, if the object is created
 //! ```
 //!

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! review ─▶ mutate ─▶ the review with the object changed ─▶ validate ─▶ one reply
-//!             └── webhooks: recorded answers ──────────────────┘
+//!             └── webhooks: recorded responses ────────────────┘
 //! ```
 //!
 //! No webhook is called. If there is no recorded response for a call, the run ends without a

@@ -59,7 +59,7 @@ const fn counterpart(
 /// A check of one mode, for the impersonation of a user whom no Deny applies to.
 pub(crate) struct Impersonation {
     request: ResourceAttributes<'static>,
-    /// Whether any name is such a user.
+    /// Whether every name is such a user.
     is_of_any_name: bool,
     /// The kind and name of the impersonated user.
     pub(crate) whom: String,
@@ -168,7 +168,7 @@ impl Impersonation {
         .is_match()
     }
 
-    /// The check; for one of `names` if any name is such a user.
+    /// The check. If every name is such a user, it is for one of `names`.
     fn asked_of(&self, names: &[String]) -> ResourceAttributes<'static> {
         let mut request = self.request.clone();
         if let Some(name) = names.first().filter(|_| self.is_of_any_name) {

@@ -253,7 +253,8 @@ fn is_pattern_left_out(group: &str, resource: &ResourcePattern) -> bool {
         }
         ResourcePattern::Everything | ResourcePattern::Subresource(..) => return false,
     };
-    // The webhook for policies of this group has `failurePolicy: Ignore`, so that they can be repaired without a gateway.
+    // The webhook for policies of this group has `failurePolicy: Ignore`, so that they can be
+    // repaired while no gateway is available.
     group == groups::PORTCULLIS || authorization::is_left_out(group, &name)
 }
 

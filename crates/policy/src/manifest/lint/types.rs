@@ -85,7 +85,7 @@ fn written(of: &GroupVersionKind<'_>) -> String {
 struct TypeCheck<'l, 'a> {
     kind: String,
     of: Type,
-    /// The names of all its fields at any depth, thousands for some types; collected once one is looked for.
+    /// The names of all its fields at any depth, thousands for some types; collected on first use.
     names: OnceCell<BTreeSet<Arc<str>>>,
     environment: ExpressionEnvironment,
     /// The budget for all types together: expressions beyond it are not checked.
@@ -160,7 +160,7 @@ impl TypeCheck<'_, '_> {
             .push(Fault::warning(place, FaultKind::Suspicious, message));
     }
 
-    /// Suggests the field that was probably meant by one that does not exist.
+    /// Suggests a field with a similar name to one that does not exist.
     fn meant(&self, message: &str) -> String {
         let (Type::Object(object), Some(unknown)) = (&self.of, unknown_field(message)) else {
             return String::new();
