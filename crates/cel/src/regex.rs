@@ -190,7 +190,7 @@ impl Regex {
         Ok(self.forward.end(text, 0, true, meter)?.is_some())
     }
 
-    /// The begin and end of the first match at or after `start`. Of several that begin at the same
+    /// The start and end of the first match at or after `start`. Of several that begin at the same
     /// position, it is the one that the pattern prefers.
     ///
     /// # Errors

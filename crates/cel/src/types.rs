@@ -83,7 +83,7 @@ impl Type {
         Self::Optional(Arc::new(inner))
     }
 
-    /// The type of a type.
+    /// The type of `inner` as a value.
     #[must_use]
     pub(crate) fn of_type(inner: Self) -> Self {
         Self::Type(Arc::new(inner))

@@ -285,7 +285,7 @@ impl Node {
         size
     }
 
-    /// Recursion is bounded by [`MAX_DEPTH`](MAX_DEPTH).
+    /// Recursion is bounded by [`MAX_DEPTH`].
     fn add_size(&self, size: &mut DocumentSize) {
         size.values += 1;
         match &self.value {

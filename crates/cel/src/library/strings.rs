@@ -185,7 +185,7 @@ fn last_index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Val
         None if text.is_empty() => return out_of_range(-1),
         None => characters,
     };
-    // A match may begin at `from`, and ends after its length.
+    // A match may begin at `from`, so the end of the search is the length of `part` later.
     let end = byte_of(text, from.saturating_add(length(part))).unwrap_or(text.len());
     let before = text.get(..end).unwrap_or_default();
     let found = before.rfind(&**part).and_then(|byte| before.get(..byte));

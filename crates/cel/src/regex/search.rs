@@ -153,7 +153,7 @@ impl Automaton {
         Ok(if state.is_match() { Some(position) } else { found })
     }
 
-    /// The begin of the longest match that ends at `end` and does not begin before `start`.
+    /// The start of the longest match that ends at `end` and does not begin before `start`.
     pub(crate) fn start(
         &self,
         text: &str,

@@ -75,7 +75,7 @@ impl Quantity {
         self.decimal().compare(&other.decimal())
     }
 
-    /// -1, 0 or 1.
+    /// The sign: -1, 0 or 1.
     #[must_use]
     pub fn sign(&self) -> i64 {
         let decimal = self.decimal();

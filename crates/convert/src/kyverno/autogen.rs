@@ -214,7 +214,7 @@ fn rules_allow(spec: &Value) -> bool {
         && filters.iter().any(|resources| names_maker(resources))
 }
 
-/// Whether a rule matches Pods, and excludes nothing or also Pods.
+/// Whether a rule matches Pods, and what it excludes, if anything, includes Pods.
 fn is_on_pods(rule: &Value) -> bool {
     let kinds = |block: &Value| -> Vec<String> {
         let mut kinds: Vec<String> = texts(&block["resources"]["kinds"]).map(str::to_owned).collect();

@@ -76,7 +76,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The next value; `None` at the end.
+    /// Reads the next value; `None` at the end.
     pub(crate) fn next_value(&mut self) -> Result<Option<Node>> {
         self.space();
         if self.at >= self.text.len() {

@@ -124,12 +124,12 @@ impl LayoutRecorder {
         });
     }
 
-    /// Records that the string up to the byte `at` is written as it is, up to `line` and `column`.
+    /// Records that the string up to the byte `at` is literally in the file, up to `line` and `column`.
     pub(crate) const fn read_to(&mut self, at: usize, line: u32, column: usize) {
         self.next = Some((at, line, column));
     }
 
-    /// Records that the last part of the string is written with more characters.
+    /// Records that the last part of the string is written differently, such as by an escape.
     pub(crate) const fn skipped(&mut self) {
         self.next = None;
     }

@@ -63,7 +63,7 @@ pub struct ResourceAttributes<'a> {
     pub name: Cow<'a, str>,
     /// The field and label selectors of a list, watch or deletecollection.
     pub selectors: Selectors<'a>,
-    /// Selectors as the user wrote them, which authorize nothing.
+    /// Selectors as the user wrote them, which do not count as narrowing the request.
     pub raw_selectors: RawSelectors<'a>,
 }
 
@@ -155,7 +155,7 @@ impl fmt::Display for Requirement<'_> {
 // === impl Selectors ===
 
 impl Selectors<'_> {
-    /// Whether nothing is required.
+    /// Whether there are no requirements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.field.is_empty() && self.label.is_empty()

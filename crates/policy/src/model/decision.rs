@@ -165,9 +165,9 @@ impl Serialize for Decision {
 /// The result of evaluating a policy, as metrics count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PolicyResult {
-    /// It applies and is enforced.
+    /// The policy applies and is enforced.
     Match,
-    /// It was considered and does not apply.
+    /// The policy was considered and does not apply.
     NoMatch,
     /// A condition could not be evaluated.
     Error,
@@ -208,7 +208,7 @@ impl fmt::Display for PolicyResult {
 
 // Why an HTTP request is rejected or an object is denied, in Kubernetes' terms.
 
-/// The values of `metav1.StatusReason` that are used here; reasons and codes pair as in
+/// The values of `metav1.StatusReason` that are used here, with their codes from
 /// `apimachinery/pkg/apis/meta/v1/types.go`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StatusReason {

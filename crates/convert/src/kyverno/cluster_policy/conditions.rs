@@ -289,7 +289,7 @@ pub(crate) enum TextPiece<'t> {
     Variable(&'t str),
 }
 
-/// The condition that the conditions hold: `any` and `all`, or a list, all of which must hold.
+/// Converts conditions: `any` and `all`, or a list, all of which must hold.
 pub(crate) fn judged(written: &Value, scope: &Scope) -> Result<Judged, Refusal> {
     let holds = Judged::sure(CelCondition::constant(true));
     match written {

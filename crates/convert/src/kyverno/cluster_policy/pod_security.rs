@@ -1,4 +1,4 @@
-//! `validate.podSecurity`: the checks of the Pod Security Standards, without exclusions.
+//! `validate.podSecurity`: the checks of the Pod Security Standards, except what `exclude` names.
 //!
 //! These are the checks of 1.34, which Kyverno 1.18 uses as the latest; `restricted` includes those
 //! of `baseline`. From the errors of a Pod, Kyverno removes each that a Pod of only the matching

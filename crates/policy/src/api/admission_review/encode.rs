@@ -302,7 +302,7 @@ mod tests {
         );
     }
 
-    /// What a real kube-apiserver sent.
+    /// Reviews that a real kube-apiserver sent.
     const CAPTURED: [&str; 2] = [
         include_str!("../../../../../tests/captures/admission-v1.jsonl"),
         include_str!("../../../../../tests/captures/admission-v1beta1.jsonl"),

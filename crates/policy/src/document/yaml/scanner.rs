@@ -204,7 +204,7 @@ impl<'t> Cursor<'t> {
         layout.read_from(text.len(), self.mark.line, self.mark.column);
     }
 
-    /// Records that `text` up to this position is as it is written.
+    /// Records that `text` up to this position is literally in the file.
     pub(crate) fn note_to(&self, text: &str, layout: &mut LayoutRecorder) {
         layout.read_to(text.len(), self.mark.line, self.mark.column);
     }
