@@ -284,7 +284,6 @@ pub struct SourceFiles {
 /// The status of one cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceStatus {
-    /// The cluster.
     pub cluster: String,
     /// Where its objects come from.
     pub origin: Origin,
@@ -314,9 +313,7 @@ pub struct LeftOutCounts {
     pub rbac: usize,
     /// AuthorizationPolicies, admission policies, webhook configurations, and the like.
     pub policies: usize,
-    /// Parameters.
     pub parameters: usize,
-    /// AccessRequests.
     pub access_requests: usize,
 }
 

@@ -1,11 +1,12 @@
-//! Reads a cluster once, for commands that do not watch it: its policies as they are now, and any other objects.
+//! Reads a cluster once, for commands that do not watch it: its policies as they are now, and any
+//! other objects.
 //!
 //! ```text
 //! kubeconfig, as kubectl finds it ─▶ client ─▶ discovery ─▶ lists, a page at a time ─▶ objects
 //! ```
 //!
-//! Unlike the watches of [`Clusters`](super::Clusters), this supports `exec` credentials and proxies, as kubectl
-//! does.
+//! Unlike the watches of [`Clusters`](super::Clusters), this supports `exec` credentials and
+//! proxies, as kubectl does.
 
 mod access;
 
@@ -47,13 +48,13 @@ const PAGE_OBJECTS: usize = 500;
 const FIELD_MANAGER: &str = "portcullis";
 
 impl LiveCluster {
-    /// Connects to the cluster of `context`, or of the current context, in the kubeconfig named, or where kubectl
-    /// looks for one: `KUBECONFIG`, `~/.kube/config`, the service account of a pod. Discovers the resources that
-    /// it serves.
+    /// Connects to the cluster of `context`, or of the current context, in the kubeconfig named, or
+    /// where kubectl looks for one: `KUBECONFIG`, `~/.kube/config`, the service account of a pod.
+    /// Discovers the resources that it serves.
     ///
     /// # Errors
     ///
-    /// There is no such configuration, it cannot be used, or the API server does not answer.
+    /// There is no such configuration, it cannot be used, or the API server does not respond.
     pub fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Self, LiveError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -84,8 +85,9 @@ impl LiveCluster {
         self.minor_version
     }
 
-    /// The version of CEL that the API server has. If that is older or newer than all that are known exactly, the
-    /// oldest or the newest of these; the newest if the API server does not report its version.
+    /// The version of CEL that the API server has. If that is older or newer than all that are
+    /// known exactly, the oldest or the newest of these; the newest if the API server does not
+    /// report its version.
     #[must_use]
     pub fn cel_version(&self) -> Version {
         let [oldest, .., newest] = Version::EXACT;
@@ -110,7 +112,7 @@ impl LiveCluster {
     ///
     /// # Errors
     ///
-    /// The API server does not answer, or names no user.
+    /// The API server does not respond, or names no user.
     pub fn user(&self) -> Result<(String, Vec<String>), LiveError> {
         #[derive(serde::Deserialize)]
         struct UserInfo {
@@ -147,8 +149,8 @@ impl LiveCluster {
         &self.resources
     }
 
-    /// Passes each page of the objects of `resource` to `take`, with apiVersion and kind. If objects change while
-    /// they are listed, the pages need not be a consistent snapshot.
+    /// Passes each page of the objects of `resource` to `take`, with `apiVersion` and `kind`. If
+    /// objects change while they are listed, the pages need not be a consistent snapshot.
     ///
     /// # Errors
     ///
@@ -195,12 +197,12 @@ impl LiveCluster {
         Ok(objects)
     }
 
-    /// Applies `object` (server-side apply), and takes over fields that other field managers own. Returns the
-    /// object as it is then.
+    /// Applies `object` (server-side apply), and takes over fields that other field managers own.
+    /// Returns the object as it is then.
     ///
     /// # Errors
     ///
-    /// Its kind is not served, or the API server refuses it.
+    /// Its kind is not served, or the API server rejects it.
     pub fn apply(&self, object: &Value) -> Result<Value, LiveError> {
         let (served, path) = self.place_of(object)?;
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=true");
@@ -208,7 +210,8 @@ impl LiveCluster {
         written.map_err(|error| error.writing(served))
     }
 
-    /// The object with the type and the name of `object`, as it is now; `None` if it does not exist.
+    /// The object with the type and the name of `object`, as it is now; `None` if it does not
+    /// exist.
     ///
     /// # Errors
     ///
@@ -246,7 +249,7 @@ impl LiveCluster {
     ///
     /// # Errors
     ///
-    /// The API server refuses that.
+    /// The API server rejects it.
     pub fn delete(&self, served: &ServedResource, (namespace, name): (&str, &str)) -> Result<(), LiveError> {
         let place = match namespace {
             "" => ListedPlace::Everywhere,
@@ -269,18 +272,19 @@ impl LiveCluster {
     ///
     /// # Errors
     ///
-    /// The API server refuses it.
+    /// The API server rejects it.
     pub fn create_access_request(&self, object: &Value) -> Result<Value, LiveError> {
         let created = self.runtime.block_on(self.access.review(ACCESS_REQUESTS, object));
         created.map_err(|error| error.doing("create an AccessRequest"))
     }
 
-    /// Merges the status that `change` returns into the AccessRequest `name`, and returns the result. If somebody
-    /// else changes the object at the same time, reads it again and retries. `verb` is for messages.
+    /// Merges the status that `change` returns into the AccessRequest `name`, and returns the
+    /// result. If somebody else changes the object at the same time, reads it again and retries.
+    /// `verb` is for messages.
     ///
     /// # Errors
     ///
-    /// There is no such AccessRequest, or the API server refuses the change.
+    /// There is no such AccessRequest, or the API server rejects the change.
     pub fn change_access_request(
         &self,
         (verb, name): (&str, &str),
@@ -309,7 +313,7 @@ impl LiveCluster {
     }
 }
 
-/// An item of a list with its apiVersion and kind, which lists leave out.
+/// An item of a list with `apiVersion` and `kind`, which lists leave out.
 fn typed(item: Value, resource: &ServedResource) -> Value {
     let Value::Object(fields) = item else { return item };
     let mut object = Map::new();
@@ -329,7 +333,7 @@ fn typed(item: Value, resource: &ServedResource) -> Value {
 
 /// The policies of a cluster, as they were read.
 pub struct LivePolicies {
-    /// The objects without fault.
+    /// The valid objects.
     pub objects: Vec<Arc<ValidatedObject>>,
     /// The faults of the others, which count as absent.
     pub faults: Faults,
@@ -337,7 +341,7 @@ pub struct LivePolicies {
     pub cluster_scoped: ClusterScoped,
 }
 
-/// What policies are needed for.
+/// The purpose for which policies are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LivePurpose {
     /// RBAC and AuthorizationPolicies.
@@ -412,8 +416,9 @@ impl LiveCluster {
         Ok(found)
     }
 
-    /// The policies that a gateway takes if it watches this cluster with the settings of `entry`: admission
-    /// policies, webhook configurations and exceptions only if it selects and accepts them.
+    /// The policies that a gateway takes if it watches this cluster with the settings of `entry`:
+    /// admission policies, webhook configurations and exceptions only if it selects and accepts
+    /// them.
     ///
     /// # Errors
     ///
@@ -437,7 +442,7 @@ impl LiveCluster {
         })
     }
 
-    /// The resource of a kind, in the best version that is supported.
+    /// The resource of a kind, in the preferred supported version.
     fn served(&self, kind: &WatchedKind) -> Option<&ServedResource> {
         kind.versions.iter().find_map(|version| {
             let api_version = kind.api_version(version);

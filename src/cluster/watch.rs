@@ -33,8 +33,8 @@ const ABSENT_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// How long to wait before listing a kind again whose list is not believed.
 const UNCONFIRMED_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// How long to wait before listing a kind again whose list lacked known objects: they may be there again, or have
-/// changed meanwhile.
+/// How long to wait before listing a kind again whose list lacked known objects: they may be there
+/// again, or have changed meanwhile.
 const DOUBTED_RELIST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How often to check whether there is room for objects that were left out.
@@ -43,7 +43,7 @@ pub(crate) const LEFT_OUT_RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// How long to wait before listing an optional kind again that the gateway may not list.
 const FORBIDDEN_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Follows one kind for as long as it is polled.
+/// Follows one kind as long as it is polled.
 pub(crate) struct Watch {
     pub(crate) kind: WatchedKind,
     pub(crate) reach: Arc<ApiServerConnection>,
@@ -64,9 +64,9 @@ struct TakenList {
     holds_for: Duration,
 }
 
-/// How often, and when last, a kind was listed again for the left-out objects of each share of the memory. The
-/// wait doubles with each list, so that a user who fills a share and empties it again causes fewer and fewer
-/// lists, while other shares do not have to wait.
+/// How often, and when last, a kind was listed again for the left-out objects of each share of the
+/// memory. The wait doubles with each list, so that a user who fills a share and empties it again
+/// causes fewer and fewer lists, while other shares do not have to wait.
 #[derive(Debug, Default)]
 struct LeftOutRetries(BTreeMap<RoomShare, (u32, Timer)>);
 
@@ -88,8 +88,8 @@ enum WatchEnd {
 // === impl LeftOutRetries ===
 
 impl LeftOutRetries {
-    /// Whether to list the kind at `now`, because objects of `shares` have room; if so, counts that for these
-    /// shares.
+    /// Whether to list the kind at `now`, because objects of `shares` have room; if so, counts that
+    /// for these shares.
     fn is_due(&mut self, shares: &BTreeSet<RoomShare>, period: Duration, now: Timer) -> bool {
         let since = |last: Timer| now.saturating_duration_since(last);
         self.0.retain(|_, (_, last)| since(*last) < RELIST_INTERVAL);
@@ -146,7 +146,8 @@ impl Watch {
         }
     }
 
-    /// Handles the answer that the kind is not served, which is only believed if there is evidence for it.
+    /// Handles the response that the kind is not served, which is only believed if there is
+    /// evidence for it.
     async fn not_served(&self) -> Result<(), ApiError> {
         if self.store.is_absent(&self.kind) {
             sleep(ABSENT_RETRY_DELAY).await;
@@ -222,7 +223,8 @@ impl Watch {
         })
     }
 
-    /// Why the answer was not given by an API server, if the list is empty although objects are known.
+    /// Why the server that responded is not an API server, if the list is empty although objects
+    /// are known.
     async fn no_server(&self, listing: &Listing) -> Result<Option<String>, ApiError> {
         if listing.objects > 0 || !self.store.has_any(&self.kind) {
             return Ok(None);
@@ -230,8 +232,8 @@ impl Watch {
         served::no_server(self.reach.server()).await
     }
 
-    /// Runs `take`. If the kind has expressions, which take long to compile, waits for the cluster's turn, so that
-    /// other clusters do not have to wait.
+    /// Runs `take`. If the kind has expressions, which take long to compile, waits for the
+    /// cluster's turn, so that other clusters do not have to wait.
     async fn in_turn<T>(&self, take: impl FnOnce() -> T) -> T {
         if !self.kind.has_expressions() {
             return take();
@@ -296,7 +298,8 @@ impl Watch {
                 Ok(WatchEnd::Resume) => {}
                 Ok(WatchEnd::Relist) => break,
                 Err(ApiError::Refused(refusal)) if refusal.ends_watch() => break,
-                // A watch that broke off can be resumed; an event that cannot be read would be sent again.
+                // A watch that broke off can be resumed; an event that cannot be read would be sent
+                // again.
                 Err(error) if !error.is_answer() => self.failed(&error, &mut history.failures).await,
                 Err(error) => return Err(error),
             }
@@ -310,8 +313,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Takes events until the watch ends, or until `end`. However many arrive, room for left-out objects is
-    /// checked for in time.
+    /// Takes events until the watch ends, or until `end`. However many arrive, room for left-out
+    /// objects is checked for in time.
     async fn take_events(
         &self,
         served: &ServedKind,
@@ -347,7 +350,8 @@ impl Watch {
                 WatchEvent::Deleted(object) => {
                     self.check_version(&object.head.resource_version)?;
                     if comparable(&object.head.resource_version).is_none() {
-                        // The object may have been deleted long ago and created again: a list tells.
+                        // The object may have been deleted long ago and created again, which only a
+                        // list shows.
                         return Ok(WatchEnd::Relist);
                     }
                     *version = object.head.resource_version;

@@ -27,7 +27,6 @@ pub struct Snapshot {
     /// A digest of the configuration and manifests, including those of clusters: the same content
     /// has the same revision on every replica. Twelve hexadecimal digits.
     pub revision: Arc<str>,
-    /// The configuration.
     pub config: Arc<Config>,
     /// The policies of authorization, by cluster.
     pub policies: ClusterPolicySets,

@@ -27,7 +27,6 @@ use portcullis_policy::model::Time;
 /// The objects of one cluster at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct WatchedObjects {
-    /// The cluster.
     pub cluster: String,
     /// The objects, each once, in no particular order. A part that did not change is shared with
     /// the previous moment.
@@ -114,7 +113,6 @@ pub trait WatchedText: fmt::Debug + Send + Sync {
 /// Some objects of a cluster.
 #[derive(Debug, Default)]
 pub struct WatchedPart {
-    /// The objects.
     pub objects: Vec<Arc<ValidatedObject>>,
     /// The content of each object, in the same order; empty if not needed.
     pub texts: Vec<Arc<dyn WatchedText>>,

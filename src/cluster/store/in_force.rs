@@ -1,5 +1,4 @@
-//! The condition `InForce` in the status of AuthorizationPolicies, AdmissionExceptions and the other kinds of
-//! Portcullis.
+//! The condition `InForce` in the status of Portcullis' own kinds.
 
 use std::collections::BTreeSet;
 
@@ -31,16 +30,16 @@ pub(crate) struct DesiredCondition {
 // === impl Store ===
 
 impl Store {
-    /// Notes that what was offered last is in force, except for objects that are `in_files`, too: those of the
-    /// files hold instead.
+    /// Notes that what was offered last is in force, except for objects that are `in_files`, too:
+    /// those of the files are in force instead.
     pub(crate) fn in_force(&self, in_files: BTreeSet<ObjectIdentity>) {
         let mut known = self.known();
         known.standing.in_force = known.standing.offered.clone();
         known.standing.in_files = in_files;
     }
 
-    /// The condition of each object at `now`, and the next time at which one changes. Objects whose version is not
-    /// in force yet are left out.
+    /// The condition of each object at `now`, and the next time at which one changes. Objects whose
+    /// version is not in force yet are left out.
     pub(crate) fn conditions(&self, now: Time) -> (Vec<DesiredCondition>, Option<Time>) {
         let known = self.known();
         let (mut wanted, mut next) = (Vec::new(), None::<Time>);
@@ -194,8 +193,8 @@ fn validity(object: &ValidatedObject) -> Validity {
     policy.or(exception).unwrap_or_default()
 }
 
-/// The faults as text, without their files and names of clusters: these are from the replica's own configuration,
-/// and all replicas must say the same.
+/// The faults as text, without their files and names of clusters: these are from the replica's own
+/// configuration, and all replicas must say the same.
 fn texts(faults: &Faults) -> String {
     let text = |fault: &Fault| {
         let said = format!("{}: {}", fault.kind.as_str(), fault.message);
@@ -224,8 +223,9 @@ impl HeldObject {
     }
 }
 
-// Compiles expressions again, for another version of CEL. Nothing else has to wait for it: the store is locked
-// only while an object is looked up, and while the result replaces what was compiled before.
+// Compiles expressions again, for another version of CEL. Nothing else has to wait for it: the
+// store is locked only while an object is looked up, and while the result replaces what was
+// compiled before.
 
 /// The digest of an object, and the object compiled for another version.
 type CompiledAgain = ([u8; 32], Result<ReadContent, FaultyObject>);
@@ -238,9 +238,9 @@ impl Store {
         self.known().cel_version == version
     }
 
-    /// Compiles expressions for `version` from now on, and those of the stored objects again. An object with
-    /// faults in that version stays in force as it was, and the faults are reported; one that had faults and has
-    /// none comes into force. Blocks while expressions are compiled.
+    /// Compiles expressions for `version` from now on, and those of the stored objects again. An
+    /// object with faults in that version stays in force as it was, and the faults are reported;
+    /// one that had faults and has none comes into force. Blocks while expressions are compiled.
     pub(crate) fn compile_for(&self, version: Version) {
         let outdated = {
             let mut known = self.changing();
@@ -291,7 +291,8 @@ impl Store {
 // === impl StoredKinds ===
 
 impl StoredKinds {
-    /// The objects that are compiled for one version, or have faults that they may not have in another one.
+    /// The objects that are compiled for one version, or have faults that they may not have in
+    /// another one.
     pub(crate) fn with_expressions(&self) -> Vec<(WatchedKind, Name)> {
         let kinds = self.kinds.iter();
         let outdated = kinds.flat_map(|(kind, objects)| {
@@ -311,8 +312,8 @@ impl HeldObject {
         self.good.as_ref().is_some_and(is_compiled) || !matches!(self.newest, LatestVersion::Good)
     }
 
-    /// The text of the version in force, and of the newest version if that is another one; each only if it is
-    /// compiled.
+    /// The text of the version in force, and of the newest version if that is another one; each
+    /// only if it is compiled.
     fn texts(&self, name: &Name) -> [Option<ReceivedObject>; 2] {
         let newest = match &self.newest {
             LatestVersion::Good => None,
@@ -326,7 +327,8 @@ impl HeldObject {
         [self.good.as_ref().and_then(ValidObject::compiled_text), newest]
     }
 
-    /// Replaces what the version in force is compiled to. That stays as it is if the new result has faults.
+    /// Replaces what the version in force is compiled to. That stays as it is if the new result has
+    /// faults.
     fn take_compiled(&mut self, cluster: &str, (digest, read): CompiledAgain) {
         let good = self.good.as_mut().filter(|good| good.content.digest == digest);
         let Some(good) = good else { return };
@@ -353,8 +355,8 @@ impl HeldObject {
         }
     }
 
-    /// Does the same for a newest version that is not in force. If it had faults and has none now, it comes into
-    /// force.
+    /// Does the same for a newest version that is not in force. If it had faults and has none now,
+    /// it comes into force.
     fn take_newest_compiled(
         &mut self,
         store: &Store,

@@ -85,7 +85,6 @@ pub(crate) enum SyncProgress {
     NotListed,
     /// The gateway may not list it, or it is not served.
     Refused,
-    /// It was listed.
     Listed,
 }
 

@@ -311,7 +311,8 @@ fn write_subject(out: &mut impl fmt::Write, subject: &Subject, binding_namespace
     }
 }
 
-/// `allowed by AccessRequest "name" of ClusterRole "edit" to User "alice" until …, approved by "bob": reason`.
+/// `allowed by AccessRequest "name" of ClusterRole "edit" to User "alice" until …, approved by
+/// "bob": reason`.
 fn write_access(out: &mut impl fmt::Write, grant: &AccessGrant) -> fmt::Result {
     let request = &grant.request;
     out.write_str("allowed by AccessRequest ")?;

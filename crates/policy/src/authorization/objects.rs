@@ -284,7 +284,7 @@ pub struct ResourceRule {
     pub verbs: WildcardSet,
     /// Exact groups, or `*`.
     pub api_groups: WildcardSet,
-    /// `*`, `pods` (without subresources), `pods/log`, `pods/*` (its subresources alone), `*/scale`.
+    /// `*`, `pods` (without subresources), `pods/log`, `pods/*` (only its subresources), `*/scale`.
     pub resources: Vec<ResourcePattern>,
     /// The namespaces; if empty, all namespaces and cluster-scoped requests.
     pub namespaces: Vec<NamespacePattern>,

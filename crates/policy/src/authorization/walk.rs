@@ -310,7 +310,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
         (authorization, recorder)
     }
 
-    /// Walks through Denies and Limits alone.
+    /// Walks through Denies and Limits only.
     fn refuse(mut self) -> Authorization<'s> {
         let policies = &self.request.set.policies;
         self.first_deciding(&policies.shadow);
