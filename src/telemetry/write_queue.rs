@@ -1,21 +1,27 @@
 //! A queue in front of a file or pipe that may be slow, full or stuck.
 //!
 //! ```text
-//! worker ──item──▶ [pending items, bounded in bytes] ──batch──▶ writer thread ──▶ file or pipe
-//!                       └── full: dropped and counted
+//! worker 1 ──item──▶ [its pending items]    ─┐
+//! worker 2 ──item──▶ [its pending items]    ─┼─batches──▶ writer thread ──▶ file or pipe
+//! others   ──item──▶ [their pending items]  ─┘
+//!                       └── together bounded in bytes; full: dropped and counted
 //! ```
 //!
-//! A worker adds items in memory, and never waits for a disk or for the reader of a pipe.
-//! [`LineQueue`] is a queue of lines of text, [`SwitchedQueue`] one that a reload starts and stops.
+//! A worker adds items to memory of its own, and never waits for a disk or for the reader of a pipe.
+//! The items of one worker are written in order. [`LineQueue`] is a queue of lines of text,
+//! [`SwitchedQueue`] one that a reload starts and stops.
 
-use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, Read as _, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use prometheus::IntCounter;
+
+use super::per_worker::PerWorker;
 
 /// Writes batches of items, on a thread of its own.
 pub(crate) trait BatchWriter<B>: Send + 'static {
@@ -35,8 +41,8 @@ pub(crate) trait BatchWriter<B>: Send + 'static {
     }
 }
 
-/// A queue of items, which are collected in a `B`. Cheap to clone; the writer ends with the last
-/// clone.
+/// A queue of items, which are collected in a `B` for each worker. Cheap to clone; the writer ends
+/// with the last clone.
 #[derive(Debug)]
 pub(crate) struct WriteQueue<B> {
     queue: Arc<Queue<B>>,
@@ -47,7 +53,7 @@ pub(crate) struct WriteQueue<B> {
 pub(crate) struct QueueSettings {
     /// The name of the writer's thread.
     pub(crate) thread: &'static str,
-    /// The most bytes of pending items.
+    /// The most bytes of pending items, of all workers together.
     pub(crate) limit: usize,
     /// Counts lost items.
     pub(crate) dropped: IntCounter,
@@ -60,28 +66,53 @@ struct Closer<B>(Arc<Queue<B>>);
 /// The state that the clones of a queue and its writer share.
 #[derive(Debug)]
 struct Queue<B> {
-    state: Mutex<State<B>>,
-    /// Notified when there are items to write, or the queue is closed.
-    wake: Condvar,
-    /// Notified when a batch was written, or the writer has ended.
+    waiting: PerWorker<Mutex<Waiting<B>>>,
+    room: Room,
+    /// Whether the writer waits for a byte from `wake`.
+    is_idle: AtomicBool,
+    /// Wakes the writer. Nonblocking. Every worker that notified a condition variable would write to it.
+    wake: UnixStream,
+    /// Whether to reopen the sink before the next item.
+    reopen: AtomicBool,
+    orders: Mutex<Orders>,
+    /// Notified when everything was written for a flush, or the writer has ended.
     written: Condvar,
     dropped: IntCounter,
-    limit: usize,
 }
 
+/// The pending items of a worker.
 #[derive(Debug, Default)]
-struct State<B> {
+struct Waiting<B> {
     pending: B,
     items: u64,
     bytes: usize,
-    /// Whether the writer is writing a batch.
-    writing: bool,
-    reopen: bool,
+}
+
+/// Bounds the bytes of pending items. A part of the limit, half of it at most, is divided among the workers. A worker
+/// that needs more takes it from the common rest, whose count all workers write.
+#[derive(Debug)]
+struct Room {
+    /// The bytes that each worker may hold without taking from the common part.
+    own_limit: usize,
+    common_limit: usize,
+    /// The bytes that all workers hold of the common part.
+    common: AtomicUsize,
+}
+
+/// Requests to the writer, and its replies.
+#[derive(Debug, Default)]
+struct Orders {
     flush: bool,
+    /// Whether the writer is writing everything for a flush.
+    flushing: bool,
     closed: bool,
     /// Whether the writer has ended, after writing everything.
     ended: bool,
 }
+
+/// The most bytes that a worker holds without taking from the common part: some thousand lines, more than a worker
+/// writes before the writer takes them.
+const MAX_OWN_BYTES: usize = 256 << 10;
 
 // === impl WriteQueue ===
 
@@ -89,21 +120,27 @@ impl<B: Default + Send + 'static> WriteQueue<B> {
     /// Starts the thread of `writer`.
     ///
     /// # Errors
-    /// The thread cannot be started.
+    /// The thread cannot be started, or no file descriptor is left.
     pub(crate) fn start(writer: impl BatchWriter<B>, settings: QueueSettings) -> io::Result<Self> {
+        let (wake, woken) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        let waiting = PerWorker::default();
         let queue = Arc::new(Queue {
-            state: Mutex::default(),
-            wake: Condvar::new(),
+            room: Room::new(settings.limit, waiting.len()),
+            waiting,
+            is_idle: AtomicBool::new(false),
+            wake,
+            reopen: AtomicBool::new(false),
+            orders: Mutex::default(),
             written: Condvar::new(),
             dropped: settings.dropped,
-            limit: settings.limit,
         });
         let writers = Arc::clone(&queue);
         thread::Builder::new()
             .name(settings.thread.to_owned())
             .spawn(move || {
-                run_writer(&writers, writer);
-                writers.state().ended = true;
+                run_writer(&writers, &woken, writer);
+                writers.orders().ended = true;
                 writers.written.notify_all();
             })?;
         Ok(Self {
@@ -119,14 +156,14 @@ impl<B: Default + Send + 'static> WriteQueue<B> {
 
     /// Reopens the sink before the next item.
     pub(crate) fn reopen(&self) {
-        self.queue.state().reopen = true;
+        self.queue.reopen.store(true, Ordering::Relaxed);
     }
 
     /// Waits until every item is written, for `limit` at most, and returns whether it is.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
-        self.queue.state().flush = true;
-        self.queue.wake.notify_one();
-        let is_written = |state: &State<B>| !state.writing && !state.flush;
+        self.queue.orders().flush = true;
+        self.queue.wake();
+        let is_written = |orders: &Orders| !orders.flushing && !orders.flush;
         self.queue.wait_until(is_written, Instant::now() + limit)
     }
 }
@@ -142,29 +179,66 @@ impl<B> Clone for WriteQueue<B> {
 
 impl<B> Drop for Closer<B> {
     fn drop(&mut self) {
-        self.0.state().closed = true;
-        self.0.wake.notify_one();
+        self.0.orders().closed = true;
+        self.0.wake();
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    fn new(limit: usize, places: usize) -> Self {
+        let own_limit = (limit / 2 / places).min(MAX_OWN_BYTES);
+        Self {
+            own_limit,
+            common_limit: limit - own_limit * places,
+            common: AtomicUsize::new(0),
+        }
+    }
+
+    /// The bytes of a worker that count towards the common part.
+    const fn common_part(&self, bytes: usize) -> usize {
+        bytes.saturating_sub(self.own_limit)
+    }
+
+    /// Lets a worker hold `after` instead of `before` bytes, and returns whether there is room for them.
+    fn take(&self, before: usize, after: usize) -> bool {
+        let more = self.common_part(after) - self.common_part(before);
+        let taken = |common: usize| Some(common + more).filter(|common| *common <= self.common_limit);
+        more == 0
+            || self
+                .common
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken)
+                .is_ok()
+    }
+
+    /// Releases all bytes of a worker.
+    fn give_back(&self, bytes: usize) {
+        let part = self.common_part(bytes);
+        if part > 0 {
+            self.common.fetch_sub(part, Ordering::Relaxed);
+        }
     }
 }
 
 // === impl Queue ===
 
 impl<B> Queue<B> {
-    /// Locks the state. Code that holds the lock does not panic, so poisoning is ignored.
-    fn state(&self) -> MutexGuard<'_, State<B>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the requests to the writer.
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        locked(&self.orders)
     }
 
     /// Waits for the writer until `is_done` or the deadline, and returns whether it is done.
-    fn wait_until(&self, is_done: impl Fn(&State<B>) -> bool, deadline: Instant) -> bool {
-        let mut state = self.state();
-        while !is_done(&state) {
+    fn wait_until(&self, is_done: impl Fn(&Orders) -> bool, deadline: Instant) -> bool {
+        let mut orders = self.orders();
+        while !is_done(&orders) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
-            state = match self.written.wait_timeout(state, left) {
-                Ok((state, _)) => state,
+            orders = match self.written.wait_timeout(orders, left) {
+                Ok((orders, _)) => orders,
                 Err(poisoned) => poisoned.into_inner().0,
             };
         }
@@ -172,98 +246,114 @@ impl<B> Queue<B> {
     }
 
     fn push(&self, bytes: usize, add: impl FnOnce(&mut B)) {
-        let mut state = self.state();
-        if state.bytes + bytes > self.limit {
-            drop(state);
+        let mut waiting = locked(self.waiting.own());
+        let after = waiting.bytes.saturating_add(bytes);
+        if !self.room.take(waiting.bytes, after) {
+            drop(waiting);
             self.dropped.inc();
             return;
         }
-        let was_empty = state.items == 0;
-        add(&mut state.pending);
-        state.bytes += bytes;
-        state.items += 1;
-        // A writer that is writing a batch checks for more afterwards.
-        let wake = was_empty && !state.writing;
-        drop(state);
-        if wake {
-            self.wake.notify_one();
+        let was_empty = waiting.items == 0;
+        add(&mut waiting.pending);
+        waiting.bytes = after;
+        waiting.items += 1;
+        drop(waiting);
+        // A writer that is not idle checks for more by itself. It sets `is_idle` before it locks this worker's items
+        // for the last time: so either it finds this item, or `is_idle` is seen here.
+        if was_empty && self.is_idle.load(Ordering::Relaxed) {
+            self.wake();
         }
+    }
+
+    fn wake(&self) {
+        // It fails only if so many bytes are unread that the writer wakes anyway.
+        let _unread = (&self.wake).write(&[0]);
+    }
+
+    /// Whether there is anything to do for the writer.
+    fn has_work(&self) -> bool {
+        let orders = self.orders();
+        orders.flush || orders.closed || self.waiting.all().any(|waiting| locked(waiting).items > 0)
     }
 }
 
 /// How long the writer lets items accumulate, so that workers rarely have to wake it.
 const MAX_BATCH_DELAY: Duration = Duration::from_millis(2);
 
-/// The items that the writer takes at once.
-struct Batch<B> {
-    pending: B,
-    items: u64,
-    reopen: bool,
-    flush: bool,
+/// The number of wake-ups that are read at once.
+const WAKE_UPS: usize = 64;
+
+/// Locks the mutex. Code that holds the lock does not panic, so poisoning is ignored.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Writes until the queue is closed and everything is written.
-fn run_writer<B: Default>(queue: &Queue<B>, mut writer: impl BatchWriter<B>) {
+fn run_writer<B: Default>(queue: &Queue<B>, woken: &UnixStream, mut writer: impl BatchWriter<B>) {
     let mut spare = B::default();
-    while let Some(mut batch) = next(queue, &mut writer, std::mem::take(&mut spare)) {
-        if batch.reopen {
-            writer.reopen();
+    loop {
+        wait(queue, woken, writer.rest());
+        let is_closed = queue.orders().closed;
+        if !is_closed {
+            thread::sleep(MAX_BATCH_DELAY);
         }
-        if batch.items > 0 {
-            let lost = writer.write(&mut batch.pending, batch.items);
-            queue.dropped.inc_by(lost);
+        let flush = begin_flush(queue);
+        for waiting in queue.waiting.all() {
+            write_waiting(queue, waiting, &mut spare, &mut writer);
         }
-        if batch.flush {
+        if flush {
             writer.flush();
+            queue.orders().flushing = false;
+            queue.written.notify_all();
         }
-        spare = batch.pending;
-        done(queue);
+        if is_closed {
+            return;
+        }
     }
 }
 
-/// Waits for items; `None` when there will be no more.
-fn next<B>(queue: &Queue<B>, writer: &mut impl BatchWriter<B>, spare: B) -> Option<Batch<B>> {
-    let mut limit = writer.rest();
-    let mut state = queue.state();
-    while state.items == 0 && !state.flush {
-        if state.closed {
-            return None;
-        }
-        let Some(rest) = limit else {
-            state = queue.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
-            continue;
-        };
-        let (woken, waited) = queue
-            .wake
-            .wait_timeout(state, rest)
-            .unwrap_or_else(PoisonError::into_inner);
-        state = woken;
-        if waited.timed_out() && state.items == 0 && !state.flush && !state.closed {
-            drop(state);
-            limit = writer.rest();
-            state = queue.state();
-        }
+/// Waits until there is something to do, for `limit` at most.
+fn wait<B>(queue: &Queue<B>, mut woken: &UnixStream, limit: Option<Duration>) {
+    queue.is_idle.store(true, Ordering::Relaxed);
+    // A timeout of zero is an error.
+    let limit = limit.map(|limit| limit.max(Duration::from_millis(1)));
+    if !queue.has_work() && woken.set_read_timeout(limit).is_ok() {
+        // Neither the bytes nor a timeout matter: the writer checks what there is to do.
+        let _wake_ups = woken.read(&mut [0; WAKE_UPS]);
     }
-    if !state.closed {
-        // Items are added meanwhile. Because `writing` is set, they do not wake the writer.
-        state.writing = true;
-        drop(state);
-        thread::sleep(MAX_BATCH_DELAY);
-        state = queue.state();
-    }
-    state.writing = true;
-    state.bytes = 0;
-    Some(Batch {
-        pending: std::mem::replace(&mut state.pending, spare),
-        items: std::mem::take(&mut state.items),
-        reopen: std::mem::take(&mut state.reopen),
-        flush: std::mem::take(&mut state.flush),
-    })
+    queue.is_idle.store(false, Ordering::Relaxed);
 }
 
-fn done<B>(queue: &Queue<B>) {
-    queue.state().writing = false;
-    queue.written.notify_all();
+/// Begins a flush if one is requested, and returns whether it is.
+fn begin_flush<B>(queue: &Queue<B>) -> bool {
+    let mut orders = queue.orders();
+    orders.flushing = std::mem::take(&mut orders.flush);
+    orders.flushing
+}
+
+/// Writes the pending items of a worker. `spare` is empty before and afterwards.
+fn write_waiting<B>(
+    queue: &Queue<B>,
+    waiting: &Mutex<Waiting<B>>,
+    spare: &mut B,
+    writer: &mut impl BatchWriter<B>,
+) {
+    let mut waiting = locked(waiting);
+    let (items, bytes) = (
+        std::mem::take(&mut waiting.items),
+        std::mem::take(&mut waiting.bytes),
+    );
+    if items == 0 {
+        return;
+    }
+    std::mem::swap(&mut waiting.pending, spare);
+    drop(waiting);
+    queue.room.give_back(bytes);
+    if queue.reopen.swap(false, Ordering::Relaxed) {
+        writer.reopen();
+    }
+    let lost = writer.write(spare, items);
+    queue.dropped.inc_by(lost);
 }
 
 /// A queue that exists only while the configuration enables it, with the settings `S`.
@@ -332,7 +422,7 @@ impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
         let deadline = Instant::now() + limit;
         let retired = self.retired().take();
         let is_retired_written =
-            retired.is_none_or(|retired| retired.wait_until(|state| state.ended, deadline));
+            retired.is_none_or(|retired| retired.wait_until(|orders| orders.ended, deadline));
         let active = self.active.load();
         let left = deadline.saturating_duration_since(Instant::now());
         let is_written = active.as_ref().is_none_or(|active| active.1.flush(left));
@@ -390,7 +480,8 @@ impl LineQueue {
     /// Starts writing to `sink`. After [`LineQueue::reopen`], `reopen` creates another sink; if it
     /// fails, the previous one stays in use.
     ///
-    /// # Errors The thread cannot be started.
+    /// # Errors
+    /// The thread cannot be started, or no file descriptor is left.
     pub(crate) fn start(
         sink: LogSink,
         reopen: impl Fn() -> io::Result<LogSink> + Send + 'static,
@@ -467,3 +558,6 @@ impl<R> LineWriter<R> {
         self.sink.flush()
     }
 }
+
+#[cfg(test)]
+mod tests;

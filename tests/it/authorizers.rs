@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::authorizer::{Act, Asked, Authorizer, says};
 use crate::harness::pki::Authority;
-use crate::support::{Builder, Gateway, JANE_GETS, review, until, v1};
+use crate::support::{Builder, Gateway, JANE_GETS, by_time, review, until, v1};
 
 /// An authorizer that does what `script` says.
 fn authorizer(script: impl Fn(&Asked) -> Act + Send + Sync + 'static) -> Authorizer {
@@ -54,7 +54,9 @@ fn status(gateway: &Gateway, body: &str) -> Value {
 fn line(gateway: &Gateway, count: usize) -> Value {
     let read = || std::fs::read_to_string(gateway.file("decisions.log")).unwrap();
     until("the lines are written", || read().lines().count() == count);
-    serde_json::from_str(read().lines().last().unwrap()).unwrap()
+    let lines = read();
+    let lines = lines.lines().map(|line| serde_json::from_str(line).unwrap());
+    by_time(lines.collect()).pop().unwrap()
 }
 
 fn user(asked: &Asked) -> &str {

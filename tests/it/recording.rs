@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::harness::reviews::creation_of_pod;
 use crate::support::process::Process;
-use crate::support::{Builder, Gateway, JANE_GETS, get, until, v1};
+use crate::support::{Builder, Gateway, JANE_GETS, by_time, get, until, v1};
 
 /// The files of a recording, the oldest first.
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -30,7 +30,7 @@ fn lines(folder: &Path) -> Vec<Value> {
     let texts = files(folder).into_iter();
     let texts: Vec<String> = texts.map(|file| fs::read_to_string(file).unwrap()).collect();
     let lines = texts.iter().flat_map(|text| text.lines().skip(1));
-    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    by_time(lines.map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
 /// The lines, once there are so many.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::support::{Gateway, JANE_GETS, get, until, v1};
+use crate::support::{Gateway, JANE_GETS, by_time, get, until, v1};
 
 #[test]
 fn every_series_that_is_known_is_there_at_the_start() {
@@ -193,9 +193,8 @@ fn lines(gateway: &Gateway, count: usize) -> Vec<Value> {
     until("the lines are written", || read().lines().count() >= count);
     let text = read();
     assert!(!text.contains("right-token"));
-    text.lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    by_time(lines.collect())
 }
 
 /// Near misses are in the log from the reload on that asks for them.

@@ -8,7 +8,7 @@ pub(crate) mod process;
 
 pub(crate) use builder::{Builder, kubeconfig};
 pub(crate) use client::{Client, get, request};
-pub(crate) use gateway::{Gateway, until};
+pub(crate) use gateway::{Gateway, by_time, until};
 
 /// A v1 review of this spec.
 pub(crate) fn v1(spec: &str) -> String {

@@ -10,6 +10,7 @@ use portcullis::server::{Gateway as Parts, ListenAddresses, Server};
 use portcullis::state::{self, ReloadState};
 use portcullis::telemetry::Metrics;
 use portcullis::telemetry::decision_log::{DecisionLog, Destination};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
@@ -169,6 +170,13 @@ pub(crate) fn until(what: &str, mut happens: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(30), "in vain: {what}");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Lines of the decision log or of recordings in the order of their times: those of two workers may be written in
+/// another order.
+pub(crate) fn by_time(mut lines: Vec<Value>) -> Vec<Value> {
+    lines.sort_by_key(|line| line["time"].to_string());
+    lines
 }
 
 fn replace(path: &Path, content: &[u8]) {
