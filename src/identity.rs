@@ -35,6 +35,7 @@ pub mod tls;
 mod webhook_token;
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::path::PathBuf;
@@ -91,6 +92,24 @@ pub struct Credentials<'r> {
     pub path_token: Option<&'r [u8]>,
     /// The path of the request, as it was received.
     pub path: &'r str,
+    /// The caller of the last token of the same connection, with the same certificate.
+    pub recent: Option<&'r RecentToken>,
+}
+
+/// The caller of the last token of a connection. Nearly every connection sends the same token with each request,
+/// which then writes to no reference count that other connections write to, too.
+#[derive(Debug, Default)]
+pub struct RecentToken(RefCell<Option<TokenVerdict>>);
+
+/// The result of one authenticator for a token.
+#[derive(Debug)]
+struct TokenVerdict {
+    /// The generation of the authenticator.
+    generation: u64,
+    digest: Digest,
+    /// The period for which the result is valid.
+    window: ValidityWindow,
+    caller: Arc<Caller>,
 }
 
 /// How long the verdict that a certificate is not trusted is cached.
@@ -173,33 +192,75 @@ impl Authenticator {
         credentials: &Credentials<'_>,
         now: SystemTime,
     ) -> Result<Arc<Caller>, Refusal> {
-        if let Some(token) = credentials.path_token {
-            return self.by_path_token(token, now).map(Arc::new);
-        }
         if let Some(peer) = credentials.peer
             && credentials.authorization.is_none()
+            && credentials.path_token.is_none()
             && let Some(outcome) = peer.judged_alone(self.generation, now)
         {
             return outcome;
         }
+        let digested = |recent| Some((recent, self.digest_of(credentials)?));
+        let Some((recent, digest)) = credentials.recent.and_then(digested) else {
+            return self.find_caller(credentials, now).0;
+        };
+        if let Some(caller) = recent.caller(self.generation, digest, now) {
+            return Ok(caller);
+        }
+        let (outcome, window) = self.find_caller(credentials, now);
+        recent.0.replace(outcome.as_ref().ok().map(|caller| TokenVerdict {
+            generation: self.generation,
+            digest,
+            window,
+            caller: Arc::clone(caller),
+        }));
+        outcome
+    }
+
+    /// The digest of the token or password.
+    fn digest_of(&self, credentials: &Credentials<'_>) -> Option<Digest> {
+        if let Some(token) = credentials.path_token {
+            return Some(self.digester.digest(Purpose::PathToken, token));
+        }
+        Some(match jwt::parse(credentials.authorization?).ok()? {
+            AuthorizationHeader::Bearer(token) => self.digester.digest(Purpose::Token, token),
+            AuthorizationHeader::Basic(pair) => self.digester.digest(Purpose::Basic, &pair),
+        })
+    }
+
+    /// The caller with these `credentials`, and the period for which that is valid.
+    fn find_caller(
+        &self,
+        credentials: &Credentials<'_>,
+        now: SystemTime,
+    ) -> (Result<Arc<Caller>, Refusal>, ValidityWindow) {
+        if let Some(token) = credentials.path_token {
+            return self.by_path_token(token, now);
+        }
         let judgement = credentials.peer.map(|peer| self.verdict_of(peer, now));
+        let certified_window = judgement
+            .as_ref()
+            .map_or_else(ValidityWindow::always, |judgement| judgement.window);
         if let Some(judgement) = &judgement
             && (credentials.authorization.is_none() || !self.has_combined)
             && let Some(outcome) = &judgement.alone
         {
-            return outcome.clone();
+            return (outcome.clone(), certified_window);
         }
         let certified: &[Proof] = judgement.as_deref().map_or(&[], |judgement| &judgement.proofs);
         let presented = self.header_proofs(credentials.authorization, now);
+        let window = certified_window
+            .intersect(presented.window)
+            .intersect(ValidityWindow::of_proofs(&presented.proofs, now));
         let mut incomplete = false;
         for (proofs, others) in [(certified, &*presented.proofs), (&*presented.proofs, certified)] {
             match caller::name(&self.entries, proofs, others, now) {
-                CallerMatch::Caller(outcome) => return outcome.map(Arc::new),
+                CallerMatch::Caller(outcome) => return (outcome.map(Arc::new), window),
                 CallerMatch::Incomplete => incomplete = true,
                 CallerMatch::Nobody => {}
             }
         }
-        Err(refusal(&presented, judgement.as_deref(), incomplete))
+        let refusal = refusal(&presented, judgement.as_deref(), incomplete);
+        (Err(refusal), window)
     }
 
     /// The proofs from the header `Authorization`.
@@ -214,6 +275,7 @@ impl Authenticator {
                 method,
                 cause,
                 proofs: Cow::Borrowed(&[]),
+                window: ValidityWindow::always(),
             },
         }
     }
@@ -223,6 +285,7 @@ impl Authenticator {
         let digest = self.digester.digest(Purpose::Token, token);
         let mut presented = HeaderProofs::known(AuthenticationMethod::Bearer, self.tokens.get(&digest));
         if let Some(checked) = self.jwts.check(token, digest, now) {
+            presented.window = checked.window;
             if checked.proofs.is_empty() {
                 presented.cause = CredentialFault::Token(checked.fault);
                 presented.method = AuthenticationMethod::Jwt;
@@ -249,12 +312,8 @@ impl Authenticator {
             return self.distrust(peer, now);
         };
         let proofs = self.certified(peer);
-        let until = proofs
-            .iter()
-            .filter_map(|proof| proof.until.filter(|until| now <= *until))
-            .min();
         let window = ValidityWindow {
-            until: until.map_or(window.until, |until| window.until.min(until)),
+            until: window.until.min(ValidityWindow::of_proofs(&proofs, now).until),
             ..window
         };
         let alone = match caller::name(&self.entries, &proofs, &[], now) {
@@ -338,6 +397,8 @@ struct HeaderProofs<'a> {
     method: AuthenticationMethod,
     cause: CredentialFault,
     proofs: Cow<'a, [Proof]>,
+    /// The period for which this is valid, unless one of the proofs expires before.
+    window: ValidityWindow,
 }
 
 // === impl HeaderProofs ===
@@ -348,6 +409,7 @@ impl<'a> HeaderProofs<'a> {
             method,
             cause: CredentialFault::Unknown,
             proofs: Cow::Borrowed(proofs.map_or(&[], Vec::as_slice)),
+            window: ValidityWindow::always(),
         }
     }
 }
@@ -371,6 +433,20 @@ fn refusal(
         } else {
             cause
         },
+    }
+}
+
+// === impl RecentToken ===
+
+impl RecentToken {
+    /// The caller of this token according to the authenticator of this generation, if that is cached and valid at
+    /// `now`.
+    fn caller(&self, generation: u64, digest: Digest, now: SystemTime) -> Option<Arc<Caller>> {
+        let recent = self.0.borrow();
+        let verdict = recent.as_ref()?;
+        let holds =
+            verdict.generation == generation && verdict.window.contains(now) && verdict.digest == digest;
+        holds.then(|| Arc::clone(&verdict.caller))
     }
 }
 

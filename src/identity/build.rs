@@ -55,8 +55,17 @@ impl Authenticator {
             let (keys, _) = IssuerKeys::parse(of_cluster(cluster)?, &issuer.rules.algorithms).ok()?;
             Some(keys)
         });
-        Self { jwts, ..self }
+        Self {
+            generation: next_generation(),
+            jwts,
+            ..self
+        }
     }
+}
+
+/// The number of a new authenticator. Results that were cached for another number do not apply to it.
+fn next_generation() -> u64 {
+    GENERATIONS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Reads the files that `config.callers` names; `previous` is the authenticator until now.
@@ -100,7 +109,7 @@ fn empty(config: &Config, digester: Digester) -> Authenticator {
     let shares = entries.iter().map(|entry| entry.share.clone()).collect();
     let patterns = config.callers.iter().enumerate();
     Authenticator {
-        generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
+        generation: next_generation(),
         has_combined: entries.iter().any(|entry| !entry.is_simple()),
         entries,
         patterns: patterns

@@ -481,7 +481,7 @@ impl CompiledCaller {
 // === impl Proof ===
 
 impl Proof {
-    fn counts(&self, now: SystemTime) -> bool {
+    pub(crate) fn counts(&self, now: SystemTime) -> bool {
         self.until.is_none_or(|until| now <= until)
     }
 }

@@ -123,6 +123,16 @@ impl ValidityWindow {
         }
     }
 
+    /// From `now` until the first of the valid `proofs` expires.
+    pub(crate) fn of_proofs(proofs: &[Proof], now: SystemTime) -> Self {
+        let counting = proofs.iter().filter(|proof| proof.counts(now));
+        let end = counting.filter_map(|proof| proof.until).min();
+        Self {
+            from: now,
+            until: end.unwrap_or(Self::always().until),
+        }
+    }
+
     pub(crate) fn contains(self, now: SystemTime) -> bool {
         self.from <= now && now <= self.until
     }

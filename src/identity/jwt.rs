@@ -54,7 +54,7 @@ pub(crate) struct CheckedToken {
     /// The reason if there is no proof.
     pub(crate) fault: TokenFault,
     /// The period for which the result is valid, which lasts at most [`MAX_TOKEN_CACHE_TIME`].
-    window: ValidityWindow,
+    pub(crate) window: ValidityWindow,
 }
 
 /// The claims of a token that an entry accepts, or why it does not, and the period for which that

@@ -11,12 +11,14 @@
 //! digest, in constant time.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::caller::{
     self, AuthenticationMethod, CallerMatch, CompiledCaller, CredentialFault, Fields, PATH_TOKEN_NAME, Proof,
     Refusal,
 };
+use super::certificate::ValidityWindow;
 use super::rotation::Purpose;
 use super::{Authenticator, Caller};
 use crate::config::kubeconfig::Secret;
@@ -38,17 +40,22 @@ const MAX_TOKENS: usize = 64;
 // === impl Authenticator ===
 
 impl Authenticator {
-    /// The caller with this token in the path.
-    pub(crate) fn by_path_token(&self, token: &[u8], now: SystemTime) -> Result<Caller, Refusal> {
+    /// The caller with this token in the path, and the period for which that is valid.
+    pub(crate) fn by_path_token(
+        &self,
+        token: &[u8],
+        now: SystemTime,
+    ) -> (Result<Arc<Caller>, Refusal>, ValidityWindow) {
         let digest = self.digester.digest(Purpose::PathToken, token);
         let proofs = self.path_tokens.get(&digest).map_or(&[][..], Vec::as_slice);
-        match caller::name(&self.entries, proofs, &[], now) {
-            CallerMatch::Caller(outcome) => outcome,
+        let outcome = match caller::name(&self.entries, proofs, &[], now) {
+            CallerMatch::Caller(outcome) => outcome.map(Arc::new),
             CallerMatch::Incomplete | CallerMatch::Nobody => Err(Refusal::Unauthenticated {
                 method: AuthenticationMethod::PathToken,
                 cause: CredentialFault::UnknownPathToken,
             }),
-        }
+        };
+        (outcome, ValidityWindow::of_proofs(proofs, now))
     }
 }
 

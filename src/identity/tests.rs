@@ -24,8 +24,7 @@ fn a_certificate_is_named_by_subject_issuer_and_fingerprint() {
     let credentials = Credentials {
         peer: Some(&peer),
         authorization: Some(b"Bearer opaque"),
-        path_token: None,
-        path: "",
+        ..Credentials::default()
     };
     let claimed = credentials.claimed();
     let subject = claimed.subject.unwrap();

@@ -34,7 +34,7 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::config::limits::Descriptors;
-use crate::identity::PeerCertificate;
+use crate::identity::{PeerCertificate, RecentToken};
 use crate::telemetry::metrics::{ConnectionState, IntGauge};
 
 pub(crate) use table::{AcceptLimits, ConnectionStage, ConnectionStatus};
@@ -128,6 +128,8 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// The client certificate of the handshake. It is verified for each request.
     pub(crate) certificate: Option<PeerCertificate>,
+    /// The caller of the token in its last request.
+    pub(crate) recent_token: RecentToken,
     /// The time in which the head of a request must arrive.
     head: Duration,
     /// The number of requests that are being answered.
@@ -152,6 +154,7 @@ impl Connection {
             tracked,
             peer,
             certificate,
+            recent_token: RecentToken::default(),
             head,
             answering: Cell::new(0),
         })

@@ -211,6 +211,7 @@ fn authenticate(
         authorization: head.authorization.value(),
         path_token: path_token.map(Secret::reveal),
         path: head.path,
+        recent: Some(&head.connection.recent_token),
     };
     let may_use = |caller: &Caller| caller.check(endpoint);
     let known = identify(shared, snapshot, head.connection, &credentials, time, may_use);

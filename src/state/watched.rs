@@ -462,7 +462,7 @@ impl GatewayIdentity<'_> {
             return Some("its caBundle does not verify the gateway's certificate".to_owned());
         }
         let token = called.token?;
-        let caller = self.authenticator.by_path_token(token.as_bytes(), self.now);
+        let (caller, _) = self.authenticator.by_path_token(token.as_bytes(), self.now);
         let may_call =
             |caller: &Caller| *caller.cluster == *cluster && caller.endpoints.contains(called.endpoint());
         (!caller.is_ok_and(|caller| may_call(&caller))).then(|| {

@@ -41,6 +41,7 @@ fn two_workers_write_no_cache_line_in_common() {
     }
     over_http1(&tracer);
     over_http2(&tracer);
+    with_tokens(&tracer);
 }
 
 /// Whether a process that is not a parent may trace another: not where `kernel.yama.ptrace_scope` is 1 or more,
@@ -72,6 +73,18 @@ fn over_http1(tracer: &Path) {
     let [mut first, mut second] = [process.connect(), process.connect()];
     let mut first = || first.authorize(v1(JANE_GETS)).json();
     let mut second = || second.authorize(v1(JANE_GETS)).json();
+    assert_none_in_common(tracer, &process, [&mut first, &mut second]);
+}
+
+/// The callers have a token instead of a certificate.
+fn with_tokens(tracer: &Path) {
+    let process = Builder::new().spawn();
+    let connect = || process.stranger().connect(process.server);
+    let [mut first, mut second] = [connect(), connect()];
+    let head =
+        "POST /authorize HTTP/1.1\r\nContent-Type: application/json\r\nAuthorization: Bearer right-token";
+    let mut first = || first.request(head, v1(JANE_GETS).as_bytes()).json();
+    let mut second = || second.request(head, v1(JANE_GETS).as_bytes()).json();
     assert_none_in_common(tracer, &process, [&mut first, &mut second]);
 }
 

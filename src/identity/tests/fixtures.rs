@@ -11,7 +11,7 @@ use openssl::pkey::{PKey, Private};
 use openssl::x509::X509;
 
 use crate::config;
-use crate::identity::{Authenticator, Caller, Credentials, PeerCertificate, Refusal};
+use crate::identity::{Authenticator, Caller, Credentials, PeerCertificate, RecentToken, Refusal};
 use crate::pki::Authority;
 use portcullis_policy::field::Faults;
 
@@ -128,16 +128,37 @@ pub(crate) fn seen_at(
     peer: Option<&PeerCertificate>,
     authorization: Option<&str>,
 ) -> String {
-    let authorization = authorization.map(str::as_bytes);
-    reported(&authenticator.authenticate(
-        &Credentials {
-            peer,
-            authorization,
-            path_token: None,
-            path: "",
-        },
-        at(seconds),
-    ))
+    let credentials = Credentials {
+        peer,
+        authorization: authorization.map(str::as_bytes),
+        ..Credentials::default()
+    };
+    let found = reported(&authenticator.authenticate(&credentials, at(seconds)));
+    let on_connection = |recent: &RecentToken| {
+        let recent = Some(recent);
+        let credentials = Credentials {
+            recent,
+            ..credentials
+        };
+        reported(&authenticator.authenticate(&credentials, at(seconds)))
+    };
+    // What a connection remembers changes nothing, though it has served the whole test.
+    match peer {
+        None => RECENT.with(|recent| assert_eq!(on_connection(recent), found, "without a certificate")),
+        Some(_) => {
+            let recent = RecentToken::default();
+            assert_eq!(
+                [on_connection(&recent), on_connection(&recent)],
+                [&*found, &*found]
+            );
+        }
+    }
+    found
+}
+
+thread_local! {
+    /// Of a connection without a certificate.
+    static RECENT: RecentToken = RecentToken::default();
 }
 
 /// [`seen_at`] the start.

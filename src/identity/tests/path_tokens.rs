@@ -33,7 +33,7 @@ fn seen(authenticator: &Authenticator, token: &str, peer: Option<&PeerCertificat
         peer,
         authorization: None,
         path_token: Some(token.as_bytes()),
-        path: "",
+        ..Credentials::default()
     };
     match authenticator.authenticate(&credentials, at(0)) {
         Ok(caller) => {

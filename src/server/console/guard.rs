@@ -153,8 +153,7 @@ fn caller(
     let credentials = Credentials {
         peer: connection.certificate.as_ref(),
         authorization,
-        path_token: None,
-        path: "",
+        ..Credentials::default()
     };
     let known = identify(
         shared,

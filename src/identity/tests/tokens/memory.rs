@@ -33,6 +33,33 @@ fn what_is_remembered_of_a_token_does_not_outlive_it() {
 }
 
 #[test]
+fn a_connection_that_shows_a_token_again_has_the_same_caller() {
+    let authenticator = world().build();
+    let header = format!("Bearer {}", with_claims(json!({})));
+    let recent = RecentToken::default();
+    let caller = |authenticator: &Authenticator, second| {
+        let credentials = Credentials {
+            authorization: Some(header.as_bytes()),
+            recent: Some(&recent),
+            ..Credentials::default()
+        };
+        authenticator.authenticate(&credentials, at(second)).unwrap()
+    };
+    let first = caller(&authenticator, 0);
+    assert!(Arc::ptr_eq(&first, &caller(&authenticator, 10)));
+    assert!(
+        !Arc::ptr_eq(&first, &caller(&authenticator, 11)),
+        "the token is checked again"
+    );
+    let again = caller(&authenticator, 11);
+    let published = authenticator.with_published_keys(|_| None);
+    assert!(
+        !Arc::ptr_eq(&again, &caller(&published, 11)),
+        "keys may have gone"
+    );
+}
+
+#[test]
 fn made_up_tokens_do_not_push_out_good_ones() {
     let authenticator = world().build();
     let good = with_claims(json!({}));
