@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::fmt::{Debug, Write as _};
+use std::fmt::{Debug, Display, Write as _};
 use std::ops::Range;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use time::OffsetDateTime;
 
@@ -103,6 +103,9 @@ pub struct DecisionLine<'l> {
 thread_local! {
     /// The buffer in which each line is built before it is copied into the queue.
     static LINE: RefCell<String> = const { RefCell::new(String::new()) };
+
+    /// The last second that was written, since 1970, and its text, because a second has many lines.
+    static SECOND: RefCell<(u64, String)> = const { RefCell::new((u64::MAX, String::new())) };
 }
 
 // === impl Record ===
@@ -311,7 +314,7 @@ impl Line<'_> {
         self.members(&[("namespace", &cause.namespace), ("name", &cause.name)]);
         if let Some(rule) = cause.rule {
             self.key("rule");
-            self.raw(&rule.to_string());
+            self.number(rule);
         }
         self.raw("}");
     }
@@ -328,7 +331,7 @@ impl Line<'_> {
             if let Finding::NoMatch { rule, criterion } = &event.finding {
                 if let Some(rule) = rule {
                     line.key("rule");
-                    line.raw(&rule.to_string());
+                    line.number(rule);
                 }
                 line.members(&[("criterion", criterion.as_str())]);
             }
@@ -402,7 +405,7 @@ impl Line<'_> {
             ("webhook", &result.webhook.name),
         ]);
         self.key("round");
-        self.raw(&result.round.to_string());
+        self.number(result.round);
         self.members(&[("decision", decision), ("reason", self.redacted(reason))]);
         self.key("changed");
         self.raw("[");
@@ -513,9 +516,29 @@ impl Line<'_> {
 
     /// Writes a time as RFC 3339 in UTC with microseconds.
     pub(crate) fn time(&mut self, time: SystemTime) {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        SECOND.with_borrow_mut(|(second, text)| {
+            if *second != since.as_secs() {
+                text.clear();
+                let mut line = Line {
+                    out: text,
+                    truncated: false,
+                    redaction: None,
+                };
+                line.second(UNIX_EPOCH + Duration::from_secs(since.as_secs()));
+                *second = since.as_secs();
+            }
+            self.raw(text);
+        });
+        self.digits(since.subsec_micros(), 6);
+        self.raw("Z");
+    }
+
+    /// Writes a time up to the point before the microseconds.
+    fn second(&mut self, time: SystemTime) {
         let time = OffsetDateTime::from(time);
         let (year, month, day) = time.to_calendar_date();
-        let (hour, minute, second, microsecond) = time.to_hms_micro();
+        let (hour, minute, second) = time.to_hms();
         self.digits(u32::try_from(year).unwrap_or_default(), 4);
         self.raw("-");
         self.digits(u32::from(u8::from(month)), 2);
@@ -528,15 +551,18 @@ impl Line<'_> {
         self.raw(":");
         self.digits(u32::from(second), 2);
         self.raw(".");
-        self.digits(microsecond, 6);
-        self.raw("Z");
     }
 
     /// Writes seconds with nanoseconds.
     pub(crate) fn seconds(&mut self, duration: Duration) {
-        // Writing to a String does not fail.
-        let _infallible = write!(self.out, "{}.", duration.as_secs());
+        self.number(duration.as_secs());
+        self.raw(".");
         self.digits(duration.subsec_nanos(), 9);
+    }
+
+    fn number(&mut self, number: impl Display) {
+        // Writing to a String does not fail.
+        let _infallible = write!(self.out, "{number}");
     }
 
     /// Writes the last `width` digits of `value`, at most ten.
@@ -549,6 +575,6 @@ impl Line<'_> {
         let written = digits
             .get(digits.len() - width.min(digits.len())..)
             .unwrap_or_default();
-        self.out.extend(written.iter().copied().map(char::from));
+        self.raw(str::from_utf8(written).unwrap_or_default());
     }
 }
