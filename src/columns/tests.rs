@@ -4,10 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use openssl::sha::Sha256;
+use parquet::file::metadata::ParquetMetaDataReader;
 use serde_json::{Value, json};
 
 use super::pages::{check_metadata, check_pages};
+use super::rows::{WaitingRows, cells};
+use super::write::FileMaker;
 use super::*;
+use portcullis_cel::json::Document;
 use portcullis_policy::model::Time;
 
 /// A line of a decision log with all members, or only those of a plain one.
@@ -58,9 +63,16 @@ fn read(folder: &Path, kind: RowKind, is_counted: bool) -> Vec<(String, u64)> {
 #[test]
 fn what_is_packed_is_read_back_member_by_member() {
     let folder = tempfile::tempdir().unwrap();
-    let lines: Vec<Value> = (0..10_000)
-        .map(|number| decision(number, number % 2 == 0))
-        .collect();
+    // Reasons that are too much for a dictionary, behind some that are not.
+    let with_reason = |number: u64| {
+        let mut line = decision(number, number % 2 == 0);
+        line["reason"] = match number {
+            ..1000 => json!("short"),
+            _ => json!(format!("{number:04} ").repeat(40)),
+        };
+        line
+    };
+    let lines: Vec<Value> = (0..10_000).map(with_reason).collect();
     let packed = pack(folder.path(), RowKind::Decision, &lines);
     assert_eq!((packed.rows, packed.files.len()), (10_000, 1));
     let below = packed.files[0]
@@ -189,6 +201,51 @@ fn a_recording_is_read_back_in_its_order() {
         error.to_string().contains("it has reviews of a recording"),
         "{error}"
     );
+}
+
+/// The numbers of rows of the groups of a file.
+fn groups(path: &Path) -> Vec<i64> {
+    let bytes = bytes::Bytes::from(fs::read(path).unwrap());
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&bytes).unwrap();
+    metadata
+        .row_groups()
+        .iter()
+        .map(|group| group.num_rows())
+        .collect()
+}
+
+#[test]
+fn a_group_without_rows_is_not_written_and_takes_no_pages_to_read() {
+    let folder = tempfile::tempdir().unwrap();
+    // A row that is written at once, since no more may wait, and is the last.
+    let line = json!({"cluster": "a", "time": "2026-11-22T12:00:00Z", "endpoint": "authorize",
+        "decision": "allow", "review": {"name": "NAME"}});
+    let line = line.to_string().replace("NAME", &"n".repeat(64 << 20));
+    let mut packer = Packer::new(RowKind::Recording, folder.path()).unwrap();
+    packer.add(line.as_bytes()).unwrap();
+    let packed = packer.finish().unwrap();
+    assert_eq!(groups(&packed.files[0]), [1]);
+    // Another program may write one.
+    let files = FileMaker::new(RowKind::Decision, folder.path()).unwrap();
+    let mut begun = files.begin(Path::new("cluster=a")).unwrap();
+    let mut rows = WaitingRows::new(RowKind::Decision);
+    let line = decision(0, true).to_string();
+    rows.add(cells(RowKind::Decision, Document::parse(&line).unwrap().root()).unwrap());
+    for rows in [rows, WaitingRows::new(RowKind::Decision)] {
+        rows.write(&mut begun.0).unwrap();
+    }
+    let written = files
+        .complete(Path::new("cluster=a"), begun, Sha256::new())
+        .unwrap();
+    let path = written.persist().unwrap();
+    assert_eq!(groups(&path), [1, 0]);
+    let (file, mut rows) = (ColumnFile::open(&path, RowKind::Decision).unwrap(), 0);
+    let mut each = |row: StoredRow<'_>| {
+        rows += row.count;
+        Ok::<(), ColumnFileError>(())
+    };
+    file.each_row(|_| true, true, &|_| {}, &mut each).unwrap();
+    assert_eq!(rows, 1);
 }
 
 /// Whatever is changed in a file, reading it ends, with an error or with other rows.

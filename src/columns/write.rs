@@ -195,6 +195,10 @@ impl Packer {
         let Some(partition) = self.open.get_mut(path) else {
             return Ok(());
         };
+        // A group without rows has no pages, and readers look for them where the file begins.
+        if partition.rows.count == 0 {
+            return Ok(());
+        }
         let rows = std::mem::replace(&mut partition.rows, WaitingRows::new(self.files.kind));
         self.waiting -= rows.bytes;
         if partition.file.is_none() {
