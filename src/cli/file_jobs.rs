@@ -8,7 +8,11 @@
 //!
 //! The pieces of a file are only taken after those of all files before it. A thread bounds the size
 //! of its pieces, and is at most two pieces ahead.
+//!
+//! The thread that takes the pieces reads standard input itself, in its turn. Another thread would
+//! wait for the next line, which may never come, even after a file before it has failed.
 
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -43,7 +47,8 @@ pub(crate) struct FileShard {
 pub(crate) struct FileJob<'j, P> {
     pub(crate) path: &'j Path,
     number: usize,
-    pieces: &'j SyncSender<Step<P>>,
+    /// Hands a piece on.
+    send: &'j dyn Fn(P) -> Result<(), CommandError>,
     turn: &'j FileTurn,
 }
 
@@ -79,7 +84,7 @@ impl FileJobs {
         self,
         files: &[PathBuf],
         work: impl Fn(&FileJob<'_, P>) -> Result<(), CommandError> + Sync,
-        mut take: impl FnMut(&Path, P) -> Result<(), CommandError>,
+        take: impl FnMut(&Path, P) -> Result<(), CommandError>,
     ) -> Result<(), CommandError> {
         let jobs = self.count().min(files.len());
         let turn = FileTurn::default();
@@ -90,14 +95,25 @@ impl FileJobs {
                 threads.push(receiver);
                 let (work, turn) = (&work, &turn);
                 let own = files.iter().enumerate().skip(first).step_by(jobs);
+                let own = own.filter(|(_, path)| !is_standard_input(path));
                 scope.spawn(move || work_on(own, turn, &sender, work));
             }
+            let take = RefCell::new(take);
             let ended = files.iter().zip(threads.iter().cycle()).enumerate();
             let ended = ended.map(|(number, (path, pieces))| {
                 turn.begin(number);
+                let send = |piece| (take.borrow_mut())(path, piece);
+                if is_standard_input(path) {
+                    return work(&FileJob {
+                        path,
+                        number,
+                        send: &send,
+                        turn: &turn,
+                    });
+                }
                 for step in pieces {
                     match step {
-                        Step::Piece(piece) => take(path, piece)?,
+                        Step::Piece(piece) => send(piece)?,
                         Step::Done(done) => return done,
                     }
                 }
@@ -119,11 +135,15 @@ fn work_on<'j, P>(
     pieces: &SyncSender<Step<P>>,
     work: impl Fn(&FileJob<'_, P>) -> Result<(), CommandError>,
 ) {
+    let send = |piece| {
+        let stopped = |_| CommandError::Usage("a file before this one cannot be read".to_owned());
+        pieces.send(Step::Piece(piece)).map_err(stopped)
+    };
     for (number, path) in files {
         let done = work(&FileJob {
             path,
             number,
-            pieces,
+            send: &send,
             turn,
         });
         let is_done = done.is_ok();
@@ -133,6 +153,11 @@ fn work_on<'j, P>(
     }
 }
 
+/// Whether a path that is named means standard input.
+pub(crate) fn is_standard_input(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
 // === impl FileJob ===
 
 impl<P> FileJob<'_, P> {
@@ -140,10 +165,9 @@ impl<P> FileJob<'_, P> {
     ///
     /// # Errors
     ///
-    /// A previous file failed. The error of that file is reported instead.
+    /// A previous file failed, and its error is reported instead, or the piece cannot be taken.
     pub(crate) fn send(&self, piece: P) -> Result<(), CommandError> {
-        let stopped = |_| CommandError::Usage("a file before this one cannot be read".to_owned());
-        self.pieces.send(Step::Piece(piece)).map_err(stopped)
+        (self.send)(piece)
     }
 
     /// Waits for the turn of this file if its next part, of `bytes` bytes, is large.
@@ -193,6 +217,8 @@ impl FileShard {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     /// The pieces that `jobs` threads send, if files whose names end with `failing` fail.
@@ -249,5 +275,30 @@ mod tests {
             },
         );
         assert_eq!(ended.unwrap_err().to_string(), "full");
+    }
+
+    /// What is read of standard input, with `before` in front of it, until a piece cannot be taken.
+    fn read_of_standard_input(before: &[&str]) -> (usize, String) {
+        let files: Vec<PathBuf> = before.iter().chain(&["-"]).map(PathBuf::from).collect();
+        let read = AtomicUsize::new(0);
+        let ended = FileJobs { jobs: Some(4) }.run(
+            &files,
+            |job| match is_standard_input(job.path) {
+                false => Err(CommandError::Usage("unreadable".to_owned())),
+                // It has another line as long as anybody asks for one.
+                true => (0..100).try_for_each(|piece| {
+                    read.fetch_add(1, Ordering::Relaxed);
+                    job.send(piece)
+                }),
+            },
+            |_, _| Err(CommandError::Usage("full".to_owned())),
+        );
+        (read.into_inner(), ended.unwrap_err().to_string())
+    }
+
+    #[test]
+    fn nothing_more_is_read_of_standard_input_once_the_run_failed() {
+        assert_eq!(read_of_standard_input(&["a"]), (0, "unreadable".to_owned()));
+        assert_eq!(read_of_standard_input(&[]), (1, "full".to_owned()));
     }
 }

@@ -22,7 +22,7 @@ use portcullis_policy::field::Faults;
 use portcullis_policy::model::Time;
 use regex_automata::hybrid::regex::Regex;
 
-use super::file_jobs::{FileJob, FileJobs, FileShard};
+use super::file_jobs::{FileJob, FileJobs, FileShard, is_standard_input};
 use super::output::{self, CommandError, CommandResult, Output, ProgressLine};
 use super::{access_requests, policy_files};
 use crate::columns::{ColumnFile, RowKind, StoredRow, column_files, is_column_file};
@@ -261,7 +261,7 @@ impl ReplayRun<'_> {
     /// Decides the reviews of a file.
     fn replay(&self, job: &FileJob<'_, ReplayedPart>) -> Result<(), CommandError> {
         let mut part = ReplayedPart::default();
-        if job.path != Path::new("-") && is_column_file(job.path) {
+        if !is_standard_input(job.path) && is_column_file(job.path) {
             self.replay_rows(job, &mut part)?;
             return job.send(part);
         }
@@ -403,7 +403,7 @@ impl RecordingFile {
     ///
     /// The file cannot be read, is not a recording, or has a later version.
     fn open(path: &Path, make_room: &dyn Fn(usize)) -> Result<Self, CommandError> {
-        let reader: Box<dyn BufRead> = if path == Path::new("-") {
+        let reader: Box<dyn BufRead> = if is_standard_input(path) {
             Box::new(BufReader::with_capacity(BUFFER, io::stdin()))
         } else {
             let file = files::open(path).map_err(|source| CommandError::file("read", path, source))?;

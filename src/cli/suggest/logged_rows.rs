@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::usage::read_log;
-use crate::cli::file_jobs::FileJob;
+use crate::cli::file_jobs::{FileJob, is_standard_input};
 use crate::cli::output::CommandError;
 use crate::columns::{Column, ColumnFile, RowKind, StoredRow, is_column_file};
 use portcullis_policy::explain::logged::{LoggedAttributes, LoggedDecision, LoggedObject};
@@ -76,7 +76,7 @@ pub(crate) fn read_rows(job: &FileJob<'_, LogPart>) -> Result<(), CommandError> 
         bytes: 0,
         lines: 0,
     };
-    if job.path != Path::new("-") && is_column_file(job.path) {
+    if !is_standard_input(job.path) && is_column_file(job.path) {
         gatherer.read_columns()?;
     } else {
         gatherer.read_lines()?;

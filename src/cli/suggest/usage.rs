@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::cli::file_jobs::is_standard_input;
 use crate::cli::output::CommandError;
 use crate::config::files;
 use portcullis_policy::explain::logged::{LoggedAttributes, LoggedDecision};
@@ -462,7 +463,7 @@ pub(crate) fn read_lines(
     each: &mut impl FnMut(u64, TextLine<'_>) -> Result<(), CommandError>,
 ) -> Result<(), CommandError> {
     let unreadable = |source| CommandError::file("read", path, source);
-    let mut input: Box<dyn BufRead> = if path == Path::new("-") {
+    let mut input: Box<dyn BufRead> = if is_standard_input(path) {
         Box::new(BufReader::new(io::stdin()))
     } else {
         Box::new(BufReader::with_capacity(
