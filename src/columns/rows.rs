@@ -99,11 +99,17 @@ pub(crate) fn cells<'d>(kind: RowKind, root: Node<'d>) -> Result<Vec<Option<Cell
     }
     let columns = kind.columns();
     let mut cells: Vec<Option<Cell<'d>>> = columns.iter().map(|_| None).collect();
+    let mut next = 0;
     let mut take = |parent: &str, name: &str, node: Node<'d>| {
-        let known = |column: &Column| column.parent == parent && column.name == name;
-        let place = columns.iter().position(known);
-        let (column, cell) = place
-            .and_then(|place| columns.get(place).zip(cells.get_mut(place)))
+        let known = |(_, column): &(usize, &Column)| column.name == name && column.parent == parent;
+        // Members come in the order of the columns.
+        let mut from_next = columns.iter().enumerate().cycle().skip(next).take(columns.len());
+        let found = from_next.find(known);
+        let (column, cell) = found
+            .and_then(|(place, column)| {
+                next = place + 1;
+                Some((column, cells.get_mut(place)?))
+            })
             .ok_or_else(|| {
                 let dot = if parent.is_empty() { "" } else { "." };
                 PackError::UnknownMember(format!("{parent}{dot}{name}"))
