@@ -16,6 +16,7 @@ mod log;
 mod pages;
 mod read;
 mod rows;
+mod runs;
 mod write;
 
 use std::fmt::Write as _;

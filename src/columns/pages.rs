@@ -1,20 +1,17 @@
 //! The pages of columns in a file from an untrusted source: the sizes that they declare are
-//! checked, and then their values are decoded in batches of rows.
+//! checked.
 //!
 //! The library that decodes them trusts the sizes in a file: a page of 40 bytes may declare 2 GB,
 //! or a dictionary of two billion entries. Therefore the metadata and the page headers, which are
 //! in Thrift's compact protocol, are checked here before the library allocates memory for them.
 
-use std::fmt::Write as _;
 use std::io;
 
 use bytes::{Buf as _, Bytes};
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
-use super::{MAX_GROUP_ROWS, Values};
+use super::MAX_GROUP_ROWS;
 use crate::config::files;
 
 /// The most bytes of the metadata of a file. A row group of `pack` takes 4 KB of it.
@@ -235,7 +232,7 @@ impl ThriftWalk<'_> {
     }
 }
 
-// The values of pages that were checked.
+// The pages that were checked.
 
 /// Why a file cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -312,120 +309,5 @@ impl ChunkReader for ChunkBytes {
             return Err(ParquetError::EOF("a page lies outside of its column".to_owned()));
         }
         Ok(bytes.slice(..length))
-    }
-}
-
-/// The values of a column in a batch of rows.
-pub(crate) enum StoredValues {
-    Texts(Vec<Option<ByteArray>>),
-    /// Booleans are 0 and 1, doubles the bits of the `f64`.
-    Numbers(Vec<Option<i64>>),
-}
-
-pub(crate) fn read_batch(
-    readers: &mut [(ColumnReader, i16)],
-    count: usize,
-) -> Result<Vec<StoredValues>, ColumnError> {
-    let mut batch = Vec::with_capacity(readers.len());
-    for (reader, most) in readers {
-        let most = *most;
-        batch.push(match reader {
-            ColumnReader::ByteArrayColumnReader(reader) => {
-                StoredValues::Texts(values(reader, most, count, |text| text)?)
-            }
-            ColumnReader::Int64ColumnReader(reader) => {
-                StoredValues::Numbers(values(reader, most, count, |number| number)?)
-            }
-            ColumnReader::Int32ColumnReader(reader) => {
-                StoredValues::Numbers(values(reader, most, count, i64::from)?)
-            }
-            ColumnReader::DoubleColumnReader(reader) => {
-                let bits = |number: f64| number.to_bits().cast_signed();
-                StoredValues::Numbers(values(reader, most, count, bits)?)
-            }
-            ColumnReader::BoolColumnReader(reader) => {
-                StoredValues::Numbers(values(reader, most, count, i64::from)?)
-            }
-            _ => return Err(ColumnError::Damaged("a column has another type".to_owned())),
-        });
-    }
-    Ok(batch)
-}
-
-fn values<T: DataType, V>(
-    reader: &mut ColumnReaderImpl<T>,
-    most: i16,
-    count: usize,
-    convert: impl Fn(T::T) -> V,
-) -> Result<Vec<Option<V>>, ColumnError> {
-    let (mut values, mut levels) = (Vec::new(), Vec::new());
-    let (read, _, _) = reader
-        .read_records(count, Some(&mut levels), None, &mut values)
-        .map_err(damaged)?;
-    if read != count {
-        let what = "a column has fewer rows than its row group".to_owned();
-        return Err(ColumnError::Damaged(what));
-    }
-    let mut values = values.into_iter().map(convert);
-    if most == 0 {
-        return Ok(values.map(Some).collect());
-    }
-    let value = |level: i16| (level == most).then(|| values.next()).flatten();
-    Ok(levels.into_iter().map(value).collect())
-}
-
-// === impl StoredValues ===
-
-impl StoredValues {
-    pub(crate) fn has(&self, row: usize) -> bool {
-        match self {
-            Self::Texts(values) => matches!(values.get(row), Some(Some(_))),
-            Self::Numbers(values) => matches!(values.get(row), Some(Some(_))),
-        }
-    }
-
-    pub(crate) fn number(&self, row: usize) -> Option<i64> {
-        match self {
-            Self::Texts(_) => None,
-            Self::Numbers(values) => values.get(row).copied().flatten(),
-        }
-    }
-
-    pub(crate) fn text(&self, row: usize) -> Result<&str, ColumnError> {
-        let bytes = match self {
-            Self::Texts(values) => values.get(row).and_then(Option::as_ref).map(ByteArray::data),
-            Self::Numbers(_) => None,
-        };
-        str::from_utf8(bytes.unwrap_or_default())
-            .map_err(|_| ColumnError::Damaged("a text is not UTF-8".to_owned()))
-    }
-
-    pub(crate) fn write_number(&self, row: usize, holds: Values, out: &mut String) {
-        let number = self.number(row).unwrap_or_default();
-        // Writing to a String does not fail.
-        let _infallible = match holds {
-            Values::Flag => write!(out, "{}", number != 0),
-            Values::Seconds => {
-                let seconds = f64::from_bits(number.cast_unsigned());
-                let seconds = if seconds.is_finite() { seconds } else { 0.0 };
-                write!(out, "{seconds}")
-            }
-            _ => write!(out, "{number}"),
-        };
-    }
-
-    pub(crate) fn is_same(&self, one: usize, other: usize) -> bool {
-        match self {
-            Self::Numbers(values) => values.get(one) == values.get(other),
-            Self::Texts(values) => match (values.get(one), values.get(other)) {
-                (Some(Some(one)), Some(Some(other))) => {
-                    let (one, other) = (one.data(), other.data());
-                    // Values from a dictionary share memory.
-                    std::ptr::eq(one, other) || one == other
-                }
-                (Some(one), Some(other)) => one.is_none() && other.is_none(),
-                _ => false,
-            },
-        }
     }
 }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type};
 use parquet::column::page::PageReader;
-use parquet::column::reader::{ColumnReader, get_column_reader};
 use parquet::file::metadata::{
     ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
 };
@@ -19,9 +18,9 @@ use parquet::schema::types::ColumnDescriptor;
 use percent_encoding::percent_decode_str;
 
 use super::pages::{
-    ChunkBytes, ColumnError, MAX_FOREIGN_GROUP_ROWS, MAX_METADATA_BYTES, StoredValues, check_metadata,
-    check_pages, damaged, read_batch,
+    ChunkBytes, ColumnError, MAX_FOREIGN_GROUP_ROWS, MAX_METADATA_BYTES, check_metadata, check_pages, damaged,
 };
+use super::runs::{RunReader, StoredRuns};
 use super::{Column, RowKind, SCHEMA_VERSION, Values};
 use crate::config::files;
 use portcullis_cel::json::write_string;
@@ -194,9 +193,11 @@ impl ColumnFile {
             let mut readers = readers.map_err(|error| self.failed(error))?;
             while rows > 0 {
                 let count = rows.min(BATCH_ROWS);
-                let batch = guarded(index, || read_batch(&mut readers, count));
+                let batch = guarded(index, || {
+                    readers.iter_mut().map(|reader| reader.read(count)).collect()
+                });
                 let batch = batch.map_err(|error| self.failed(error))?;
-                self.hand_on(&wanted, &batch, count, (number, is_counted), each)?;
+                self.hand_on(&wanted, batch, count, (number, is_counted), each)?;
                 rows -= count;
                 number += count as u64;
             }
@@ -214,7 +215,7 @@ impl ColumnFile {
         group: &RowGroupMetaData,
         wanted: &[(&Column, usize)],
         make_room: &dyn Fn(usize),
-    ) -> Result<Vec<(ColumnReader, i16)>, ColumnError> {
+    ) -> Result<Vec<RunReader>, ColumnError> {
         let mut chunks = Vec::new();
         for (_, place) in wanted {
             let chunk = group.columns().get(*place);
@@ -241,8 +242,7 @@ impl ColumnFile {
             let rows = usize::try_from(group.num_rows()).unwrap_or_default();
             let pages = SerializedPageReader::new(chunk_bytes, chunk, rows, None).map_err(damaged)?;
             let pages: Box<dyn PageReader> = Box::new(pages);
-            let most = chunk.column_descr().max_def_level();
-            readers.push((get_column_reader(chunk.column_descr_ptr(), pages), most));
+            readers.push(RunReader::new(chunk.column_descr_ptr(), pages));
         }
         Ok(readers)
     }
@@ -250,36 +250,28 @@ impl ColumnFile {
     fn hand_on<E: From<ColumnFileError>>(
         &self,
         wanted: &[(&Column, usize)],
-        batch: &[StoredValues],
+        mut batch: Vec<StoredRuns>,
         count: usize,
         (number, is_counted): (u64, bool),
         each: &mut impl FnMut(StoredRow<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let is_time = |(column, _): &(&Column, usize)| column.holds == Values::Time;
-        let times = wanted.iter().position(is_time).and_then(|place| batch.get(place));
-        let time = |row: usize| {
-            let time = times.and_then(|times| times.number(row));
-            time.and_then(Time::from_microseconds)
-                .ok_or_else(|| self.failed(ColumnError::Damaged("a row has no time".to_owned())))
-        };
-        let compared: Vec<&StoredValues> = wanted
-            .iter()
-            .zip(batch)
-            .filter_map(|(column, values)| (!is_time(column)).then_some(values))
-            .collect();
+        let of_time = wanted.iter().position(is_time);
         let (mut line, mut row) = (String::new(), 0);
         while row < count {
-            let mut end = row + 1;
-            let (mut first, mut last) = (time(row)?, time(row)?);
-            let is_same =
-                |next: usize| next < count && compared.iter().all(|values| values.is_same(next - 1, next));
-            while is_counted && is_same(end) {
-                let time = time(end)?;
-                (first, last) = (first.min(time), last.max(time));
-                end += 1;
-            }
+            batch.iter_mut().for_each(|values| values.go_to(row));
+            let compared = batch.iter().enumerate();
+            let compared = compared.filter(|(place, _)| Some(*place) != of_time);
+            let end = match is_counted {
+                true => compared.map(|(_, values)| values.end()).fold(count, usize::min),
+                false => row + 1,
+            };
+            let times = of_time.and_then(|place| batch.get_mut(place));
+            let times = times.and_then(|times| first_and_last(times, end));
+            let [first, last] =
+                times.ok_or_else(|| self.failed(ColumnError::Damaged("a row has no time".to_owned())))?;
             line.clear();
-            self.write_line(wanted, batch, (row, (!is_counted).then_some(first)), &mut line)
+            self.write_line(wanted, &batch, (!is_counted).then_some(first), &mut line)
                 .map_err(|error| self.failed(error))?;
             each(StoredRow {
                 number: number + row as u64,
@@ -296,15 +288,15 @@ impl ColumnFile {
     fn write_line(
         &self,
         wanted: &[(&Column, usize)],
-        batch: &[StoredValues],
-        (row, time): (usize, Option<Time>),
+        batch: &[StoredRuns],
+        time: Option<Time>,
         out: &mut String,
     ) -> Result<(), ColumnError> {
         out.push_str("{\"cluster\":");
         write_string(out, &self.cluster);
         let mut parent = "";
         for ((column, _), values) in wanted.iter().zip(batch) {
-            if !values.has(row) || column.holds == Values::Time && time.is_none() {
+            if !values.has_value() || column.holds == Values::Time && time.is_none() {
                 continue;
             }
             if column.parent != parent {
@@ -318,14 +310,27 @@ impl ColumnFile {
             let _infallible = write!(out, "{comma}\"{}\":", column.name);
             match column.holds {
                 Values::Time => write_string(out, &time.map(|time| time.to_string()).unwrap_or_default()),
-                Values::Text => write_string(out, values.text(row)?),
-                Values::Json | Values::TextList => out.push_str(values.text(row)?),
-                Values::Whole | Values::Seconds | Values::Flag => values.write_number(row, column.holds, out),
+                Values::Text => write_string(out, values.text()?),
+                Values::Json | Values::TextList => out.push_str(values.text()?),
+                Values::Whole | Values::Seconds | Values::Flag => values.write_number(column.holds, out),
             }
         }
         out.push_str(if parent.is_empty() { "}" } else { "}}" });
         Ok(())
     }
+}
+
+/// The first and the last time of the rows from the current one to `end`. `None` if one of them has
+/// no time.
+fn first_and_last(times: &mut StoredRuns, end: usize) -> Option<[Time; 2]> {
+    let time = times.number()?;
+    let (mut first, mut last) = (time, time);
+    while times.end() < end {
+        times.go_to(times.end());
+        let time = times.number()?;
+        (first, last) = (first.min(time), last.max(time));
+    }
+    Some([Time::from_microseconds(first)?, Time::from_microseconds(last)?])
 }
 
 /// The library checks damaged pages and yet panics on some. One such file must not end a process
