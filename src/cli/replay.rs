@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 
 use portcullis_cel::json::Document;
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::recorded::{ReplaySummary, ReviewComparison};
+use portcullis_policy::explain::recorded::{ReplayDecision, ReplaySummary, ReviewComparison};
 use portcullis_policy::field::Faults;
 use portcullis_policy::model::Time;
 use regex_automata::hybrid::regex::Regex;
@@ -26,7 +26,7 @@ use super::file_jobs::{FileJob, FileJobs, FileShard, is_standard_input};
 use super::output::{self, CommandError, CommandResult, Output, ProgressLine};
 use super::{access_requests, policy_files};
 use crate::columns::{ColumnFile, RowKind, StoredRow, column_files, is_column_file};
-use crate::config::files;
+use crate::config::{Endpoint, files};
 use crate::identity::PATH_TOKEN_NAME;
 use crate::recording::{PREFIX, RecordLine, RecordingError, RecordingHeader};
 
@@ -361,11 +361,12 @@ impl ReplayRun<'_> {
                 .decide()
                 .map_err(|error| file.unreadable(&error))
         };
+        let now = decide(self.new)?;
         let before = match self.old {
             Some(old) => decide(old)?,
+            None if is_as_recorded(recorded, &now) => return Ok(ReviewComparison::Same),
             None => decide::recorded_decision(recorded),
         };
-        let now = decide(self.new)?;
         let mut compared = report::compared((&file.path, file.line), recorded, before, now);
         if let ReviewComparison::Changed(group, example) | ReviewComparison::Lost(group, _, example) =
             &mut compared
@@ -375,6 +376,13 @@ impl ReplayRun<'_> {
         }
         Ok(compared)
     }
+}
+
+/// Whether a SubjectAccessReview is decided as it was. Nothing else of it is compared, and most are: the texts of what
+/// was recorded are not made for these.
+fn is_as_recorded(recorded: &RecordLine<'_>, now: &ReplayDecision) -> bool {
+    recorded.endpoint == Endpoint::Authorize
+        && matches!(now, ReplayDecision::Known(now) if now.decision == recorded.decision)
 }
 
 fn configured(path: &Path) -> Result<LoadedPolicies, CommandError> {
