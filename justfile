@@ -215,6 +215,11 @@ added-latency *ARGS: apiserver-build
     cargo build --locked --release
     benches/apiserver/run target/release/portcullis {{ ARGS }}
 
+# Measure `pack`, `suggest` and `replay` over generated Parquet files: DECISIONS, REVIEWS, FOLDER (Python)
+columns-figures *ARGS:
+    cargo build --locked --release
+    benches/columns/run target/release/portcullis {{ ARGS }}
+
 # Count instructions and allocations and compare with benches/instructions.txt, or `--record` them there
 instructions *ARGS:
     cargo run --quiet --locked --profile instructions --package portcullis-instructions -- {{ ARGS }}
