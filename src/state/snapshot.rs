@@ -187,7 +187,7 @@ impl Snapshot {
 
     /// The policies, bindings, exceptions and webhook configurations in files, as written. They
     /// never contain secrets, as other objects might.
-    pub fn documents_of_policies(&self) -> impl Iterator<Item = (&Arc<ValidatedObject>, &Document)> {
+    pub fn documents_of_policies(&self) -> impl Iterator<Item = (&Arc<ValidatedObject>, Document)> {
         self.manifests.objects.documents_of_policies()
     }
 

@@ -33,10 +33,17 @@ const PLACES: usize = (Version::NEWEST.0 - Version::OLDEST.0 + 1) as usize;
 pub struct Environment {
     version: Version,
     functions: Arc<Functions>,
+    /// Shared by the environments of all policies that add nothing to it.
+    declared: Arc<DeclaredNames>,
+    mutation: bool,
+}
+
+/// The variables and types of an environment.
+#[derive(Debug, Clone, Default)]
+struct DeclaredNames {
     variables: Vec<Declaration>,
     slots: HashMap<Arc<str>, usize>,
     types: BTreeMap<Arc<str>, Arc<ObjectType>>,
-    mutation: bool,
 }
 
 pub(crate) type Functions = HashMap<&'static str, Vec<Arc<Overload>>>;
@@ -305,9 +312,7 @@ impl Environment {
         Self {
             version,
             functions: Arc::clone(functions),
-            variables: Vec::new(),
-            slots: HashMap::new(),
-            types: BTreeMap::new(),
+            declared: Arc::default(),
             mutation: false,
         }
     }
@@ -320,7 +325,7 @@ impl Environment {
             lazy: false,
             depth: 0,
         };
-        self.declare(name, declaration);
+        Arc::make_mut(&mut self.declared).add(name, declaration);
         self
     }
 
@@ -333,7 +338,7 @@ impl Environment {
             lazy: true,
             depth,
         };
-        self.declare(&format!("variables.{name}"), declaration);
+        Arc::make_mut(&mut self.declared).add(&format!("variables.{name}"), declaration);
     }
 
     /// Adds what a mutation may use: the objects `Object{…}`, `Object.spec{…}` and so on, `JSONPatch{…}`, and
@@ -355,54 +360,20 @@ impl Environment {
             ("from", Type::String),
             ("value", Type::Dyn),
         ];
-        self.add_types_of(&Type::object("JSONPatch", patch));
+        Arc::make_mut(&mut self.declared).add_types_of(&Type::object("JSONPatch", patch));
         self
-    }
-
-    fn declare(&mut self, name: &str, declaration: Declaration) {
-        self.add_types_of(&declaration.of);
-        match self.slots.get(name) {
-            Some(slot) => {
-                if let Some(own) = self.variables.get_mut(*slot) {
-                    *own = declaration;
-                }
-            }
-            None => {
-                self.slots.insert(Arc::from(name), self.variables.len());
-                self.variables.push(declaration);
-            }
-        }
-    }
-
-    /// Registers the object types of `of` by their names.
-    fn add_types_of(&mut self, of: &Type) {
-        let mut add_types_of = |object: &ObjectType| {
-            let name: Arc<str> = Arc::from(object.name());
-            self.types.insert(name, Arc::new(object.clone())).is_none()
-        };
-        match of {
-            Type::Object(object) => {
-                let _new = add_types_of(object);
-                object.visit(&mut add_types_of);
-            }
-            Type::List(item) => {
-                let item = Type::clone(item);
-                self.add_types_of(&item);
-            }
-            _ => {}
-        }
     }
 
     /// Where the variable `name` is in an [`super::Activation`].
     #[must_use]
     pub fn slot(&self, name: &str) -> Option<usize> {
-        self.slots.get(name).copied()
+        self.declared.slots.get(name).copied()
     }
 
     /// How many variables there are.
     #[must_use]
     pub fn variables(&self) -> usize {
-        self.variables.len()
+        self.declared.variables.len()
     }
 
     /// Compiles `expression`. If `expected` is not empty, its static type must be one of them: `dyn` is not
@@ -448,21 +419,60 @@ impl Environment {
     }
 
     pub(crate) fn find_variable(&self, name: &str) -> Option<(usize, &Declaration)> {
-        let slot = *self.slots.get(name)?;
-        Some((slot, self.variables.get(slot)?))
+        let slot = *self.declared.slots.get(name)?;
+        Some((slot, self.declared.variables.get(slot)?))
     }
 
     /// Whether any variable is an expression, so that `variables` is defined.
     pub(crate) fn has_lazy_variables(&self) -> bool {
-        self.variables.iter().any(|declaration| declaration.lazy)
+        let mut variables = self.declared.variables.iter();
+        variables.any(|declaration| declaration.lazy)
     }
 
     pub(crate) fn find_type(&self, name: &str) -> Option<Type> {
-        if let Some(object) = self.types.get(name) {
+        if let Some(object) = self.declared.types.get(name) {
             return Some(Type::Object(Arc::clone(object)));
         }
         let open = self.mutation && (name == "Object" || name.starts_with("Object."));
         open.then(|| Type::open_object(name))
             .or_else(|| library::type_named(name))
+    }
+}
+
+// === impl DeclaredNames ===
+
+impl DeclaredNames {
+    fn add(&mut self, name: &str, declaration: Declaration) {
+        self.add_types_of(&declaration.of);
+        match self.slots.get(name) {
+            Some(slot) => {
+                if let Some(own) = self.variables.get_mut(*slot) {
+                    *own = declaration;
+                }
+            }
+            None => {
+                self.slots.insert(Arc::from(name), self.variables.len());
+                self.variables.push(declaration);
+            }
+        }
+    }
+
+    /// Registers the object types of `of` by their names.
+    fn add_types_of(&mut self, of: &Type) {
+        let mut add_types_of = |object: &ObjectType| {
+            let name: Arc<str> = Arc::from(object.name());
+            self.types.insert(name, Arc::new(object.clone())).is_none()
+        };
+        match of {
+            Type::Object(object) => {
+                let _new = add_types_of(object);
+                object.visit(&mut add_types_of);
+            }
+            Type::List(item) => {
+                let item = Type::clone(item);
+                self.add_types_of(&item);
+            }
+            _ => {}
+        }
     }
 }

@@ -23,7 +23,6 @@ mod yaml;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub(crate) use packed::KeptDocument;
 pub use packed::PackedDocument;
 pub use read::{ParseLimits, parse, parse_each};
 pub(crate) use write::{begins_command, is_before_command};

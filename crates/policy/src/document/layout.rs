@@ -59,6 +59,32 @@ impl Layout {
         (from.line > 0).then_some((from.line, column))
     }
 
+    /// The column, then the byte, line and column of each position at which the string continues elsewhere;
+    /// none if nothing is known.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
+        let jumps = self.jumps.iter();
+        let jumps = jumps.flat_map(|jump| [jump.at as u64, jump.line.into(), jump.column.into()]);
+        let column = (*self != Self::default()).then_some(self.column.into());
+        column.into_iter().chain(jumps)
+    }
+
+    /// The layout that [`numbers`](Self::numbers) were taken from.
+    pub(crate) fn of_numbers(numbers: &[u32]) -> Self {
+        let Some((&column, jumps)) = numbers.split_first() else {
+            return Self::default();
+        };
+        let (jumps, _) = jumps.as_chunks::<3>();
+        let jump = |&[at, line, column]: &[u32; 3]| Jump {
+            at: at as usize,
+            line,
+            column,
+        };
+        Self {
+            column,
+            jumps: jumps.iter().map(jump).collect(),
+        }
+    }
+
     /// How many values the layout counts as in the limit of values, because of its memory.
     pub(crate) const fn values(&self) -> usize {
         self.jumps.len() / 4

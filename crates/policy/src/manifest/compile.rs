@@ -181,7 +181,7 @@ pub(crate) fn policy(
     let exclude_subjects = subjects(spec.exclude_subjects, &path.field("excludeSubjects"), report);
     let subjects = subjects(spec.subjects, &path.field("subjects"), report);
     let (effect, mode, failure_policy) = (effect?, mode?, failure_policy?);
-    let mut resource_rules = Vec::new();
+    let mut resource_rules = Vec::with_capacity(spec.resource_rules.len());
     for (index, rule) in spec.resource_rules.into_iter().enumerate() {
         let path = path.field("resourceRules").index(index);
         resource_rules.extend(resource_rule(rule, effect, &path, report));

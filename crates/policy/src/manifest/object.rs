@@ -28,7 +28,7 @@ pub(crate) fn read(
     faults: &mut Faults,
 ) -> Option<ManifestObject> {
     let valid = read_alone(&document, cluster, ObjectOrigin::File, compilation, faults)?;
-    Some(ManifestObject::new(document, Arc::new(valid)))
+    Some(ManifestObject::new(&document, Arc::new(valid)))
 }
 
 /// Like [`read`], but does not keep the document.

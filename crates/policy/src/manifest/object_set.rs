@@ -1,6 +1,5 @@
 //! The valid objects of all sources.
 
-use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use super::namespace;
 use super::source::{Options, Source};
 use super::source_objects::SourceObjects;
 use super::validated::{ManifestObject, ObjectIdentity, ValidatedObject};
-use crate::document::{Document, KeptDocument};
+use crate::document::Document;
 use crate::field::{Fault, FaultKind, Faults, FieldPath};
 use crate::model::groups::RBAC;
 
@@ -81,12 +80,10 @@ impl ObjectSet {
     }
 
     /// The objects with expressions, and their bindings, with their documents, in order.
-    pub fn documents_of_policies(&self) -> impl Iterator<Item = (&Arc<ValidatedObject>, &Document)> {
+    pub fn documents_of_policies(&self) -> impl Iterator<Item = (&Arc<ValidatedObject>, Document)> {
         let objects = self.sources.iter().flat_map(|source| source.others());
-        objects.filter_map(|object| match &object.document {
-            KeptDocument::Whole(document) if object.has_expressions() => Some((&object.valid, &**document)),
-            KeptDocument::Whole(_) | KeptDocument::Packed(_) => None,
-        })
+        let objects = objects.filter(|object| object.has_expressions());
+        objects.map(|object| (&object.valid, object.document.unpack()))
     }
 
     /// The RBAC role or binding of this kind, namespace and name in each source, with its document.
@@ -103,7 +100,7 @@ impl ObjectSet {
                 identity.group() == RBAC
                     && (identity.kind(), identity.namespace(), identity.name()) == (kind, namespace, name)
             })
-            .map(|object| (&object.valid, object.document.get().into_owned()))
+            .map(|object| (&object.valid, object.document.unpack()))
     }
 
     /// The sources, without the objects in `identities`.
@@ -133,11 +130,11 @@ impl ObjectSet {
         &'s self,
         wanted: &[&Arc<ValidatedObject>],
         other: &Self,
-    ) -> impl Iterator<Item = (&'s Arc<ValidatedObject>, Cow<'s, Document>)> {
+    ) -> impl Iterator<Item = (&'s Arc<ValidatedObject>, Document)> {
         let wanted: HashSet<_> = wanted.iter().map(|object| Arc::as_ptr(object)).collect();
         self.objects_of_own_sources(other)
             .filter(move |object| wanted.contains(&Arc::as_ptr(&object.valid)))
-            .map(|object| (&object.valid, object.document.get()))
+            .map(|object| (&object.valid, object.document.unpack()))
     }
 
     /// The difference from `earlier`. The cost depends only on the sources that changed.

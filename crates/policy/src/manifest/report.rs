@@ -1,11 +1,10 @@
 //! Collects the errors and warnings of one object, and holds the compilation settings of its
 //! expressions.
 
-use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::cmp::Ordering;
 
-use crate::document::{Document, KeptDocument};
+use crate::document::{Document, PackedDocument};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place, unsupported_value};
 use crate::model::{Deadline, truncate_with_mark};
 use portcullis_cel::{CompileBudget, CompileError, MAX_COMPILED_BYTES, Version};
@@ -199,14 +198,14 @@ pub(crate) fn within(document: &Document, path: &FieldPath, error: &CompileError
 
 /// Collects the warnings about one object.
 pub(crate) struct Lint<'a> {
-    pub(crate) document: &'a KeptDocument,
+    document: &'a PackedDocument,
     /// The unpacked document, unpacked for the first warning.
-    unpacked: OnceCell<Cow<'a, Document>>,
+    unpacked: OnceCell<Document>,
     pub(crate) faults: &'a mut Faults,
 }
 
 impl<'a> Lint<'a> {
-    pub(crate) const fn new(document: &'a KeptDocument, faults: &'a mut Faults) -> Self {
+    pub(crate) const fn new(document: &'a PackedDocument, faults: &'a mut Faults) -> Self {
         Self {
             document,
             unpacked: OnceCell::new(),
@@ -230,7 +229,12 @@ impl<'a> Lint<'a> {
 
     /// The place of `path` in the document.
     pub(crate) fn place(&self, path: FieldPath) -> Place {
-        self.unpacked.get_or_init(|| self.document.get()).place(path)
+        self.document().place(path)
+    }
+
+    /// The document as it was read.
+    pub(crate) fn document(&self) -> &Document {
+        self.unpacked.get_or_init(|| self.document.unpack())
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reads the objects of one source, independently of all others: from text to documents to objects.
 //! The default ClusterRoles of an API server are read in the same way.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -80,7 +81,7 @@ impl SourceObjects {
         let is_read = each_document(source, parse_limits, &mut faults, |document, faults| {
             let size = document.root().size();
             let object = match known.as_ref().and_then(|known| known.find(&document)) {
-                Some(valid) => Some(ManifestObject::new(document, valid)),
+                Some(valid) => Some(ManifestObject::new(&document, valid)),
                 None => object::read(document, cluster.clone(), compilation, faults),
             };
             let Some(object) = object else {
@@ -169,10 +170,11 @@ impl SourceObjects {
             let Content::Policy(policy) = &object.content else {
                 return None;
             };
-            let document = object.document.get();
-            let (path, message) = lock_out(policy, &document, never_deny)?;
+            let unpacked = OnceCell::new();
+            let document = || unpacked.get_or_init(|| object.document.unpack());
+            let (path, message) = lock_out(policy, document, never_deny)?;
             let before = earlier.iter().find_map(|source| source.find(object.identity()));
-            let is_same = |before: &ManifestObject| spec_hash(&before.document.get()) == spec_hash(&document);
+            let is_same = |before: &ManifestObject| spec_hash(&before.document.unpack()) == spec_hash(document());
             if before.is_some_and(is_same) {
                 return None;
             }
@@ -182,7 +184,7 @@ impl SourceObjects {
                 "it is not in force"
             };
             let message = format!("held back by `reload.refuse`, {kept}: {message}");
-            let fault = Fault::error(document.place(path), FaultKind::Forbidden, message);
+            let fault = Fault::error(document().place(path), FaultKind::Forbidden, message);
             Some((object.identity().clone(), fault))
         };
         self.others().filter_map(refused).collect()
@@ -219,7 +221,7 @@ impl SourceObjects {
     /// The objects as YAML, from which the same objects can be read again.
     #[must_use]
     pub fn to_text(&self) -> String {
-        let yaml = |object: &ManifestObject| document::to_yaml(&object.document.get().root().to_json());
+        let yaml = |object: &ManifestObject| document::to_yaml(&object.document.unpack().root().to_json());
         let objects: Vec<String> = self.objects.iter().map(yaml).collect();
         objects.join("---\n")
     }
@@ -344,7 +346,7 @@ impl<'e> KnownObjects<'e> {
         let same = self.0.get(&digest(document))?;
         let same = same
             .iter()
-            .find(|object| object.document.get().root().says_the_same(document.root()));
+            .find(|object| object.document.unpack().root().says_the_same(document.root()));
         same.map(|object| Arc::clone(&object.valid))
     }
 }

@@ -15,7 +15,7 @@ use crate::admission::webhook::Webhook;
 use crate::authorization::{
     AccessRequest, AuthorizationInvariant, AuthorizationPolicy, Binding, Effect, Role,
 };
-use crate::document::{Document, KeptDocument, Node, PackedDocument, Value};
+use crate::document::{Document, Node, PackedDocument, Value};
 use crate::field::Fault;
 use portcullis_cel::json;
 
@@ -23,7 +23,7 @@ use portcullis_cel::json;
 #[derive(Debug, Clone)]
 pub(crate) struct ManifestObject {
     /// As written.
-    pub(crate) document: KeptDocument,
+    pub(crate) document: PackedDocument,
     /// Shared by every set that has it.
     pub(crate) valid: Arc<ValidatedObject>,
     /// The warnings that depend on nothing else, once they were found.
@@ -48,16 +48,16 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    /// What is kept of the `document` of such an object: packed where there may be very many.
-    fn keep(&self, document: Document) -> KeptDocument {
+    /// What is kept of the `document` of such an object: of one with expressions, the columns too.
+    fn keep(&self, document: &Document) -> PackedDocument {
         match self {
             Self::Role(_)
             | Self::Binding(_)
             | Self::AccessRequest(_)
             | Self::Namespace(_)
-            | Self::Parameter => KeptDocument::Packed(PackedDocument::new(&document)),
+            | Self::Parameter => PackedDocument::new(document),
             Self::Policy(_) | Self::Invariant(_) | Self::Exception(_) | Self::Admission(_) => {
-                KeptDocument::Whole(Box::new(document))
+                PackedDocument::with_columns(document)
             }
         }
     }
@@ -65,7 +65,7 @@ impl Content {
 
 impl ManifestObject {
     /// The object that `document` was read to.
-    pub(crate) fn new(document: Document, valid: Arc<ValidatedObject>) -> Self {
+    pub(crate) fn new(document: &Document, valid: Arc<ValidatedObject>) -> Self {
         Self {
             document: valid.content.keep(document),
             valid,

@@ -316,13 +316,12 @@ fn texts(
         let is_it = identity.kind() == kind && identity.name() == name;
         is_it || (identity.kind() == binding_kind && policy_name())
     };
-    let wanted = policies.filter(|(object, document)| {
+    let policies = policies.filter(|(object, document)| {
         let spec = || document.root().get("spec");
         is_wanted(object, &|| {
             names_it(spec().and_then(|spec| spec.get("policyName")?.as_str()))
         })
     });
-    let policies = wanted.map(|(object, document)| (object, document.clone()));
     let bound = with_role(context.snapshot, cluster, (kind, namespace, name));
     let of_files = bound
         .iter()

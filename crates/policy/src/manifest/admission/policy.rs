@@ -254,7 +254,10 @@ fn read_validations(
     let read = |(index, one): (usize, written::Validation)| {
         read_validation(one, &path.index(index), environment, report)
     };
-    written.into_iter().enumerate().filter_map(read).collect()
+    let mut validations: Vec<_> = written.into_iter().enumerate().filter_map(read).collect();
+    // A vector of one has room for four, and most policies have one.
+    validations.shrink_to_fit();
+    validations
 }
 
 fn read_validation(

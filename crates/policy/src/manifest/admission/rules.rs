@@ -252,11 +252,8 @@ pub(crate) fn compile_match_resources(
     report: &mut Report<'_>,
 ) -> Constraints {
     let rules = |rules: &Option<Vec<NamedRuleWithOperations>>| {
-        rules
-            .iter()
-            .flatten()
-            .map(|rule| compile_rule(rule.into()))
-            .collect()
+        let rules = rules.as_deref().unwrap_or_default();
+        rules.iter().map(|rule| compile_rule(rule.into())).collect()
     };
     Constraints {
         namespace_selector: compile_selector(

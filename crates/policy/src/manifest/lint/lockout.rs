@@ -85,7 +85,7 @@ pub(crate) fn spec_hash(document: &Document) -> String {
 
 /// Warns of a lock-out that is not confirmed.
 pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &mut Lint<'_>) {
-    if let Some((path, message)) = lock_out(policy, &lint.document.get(), never_deny) {
+    if let Some((path, message)) = lock_out(policy, || lint.document(), never_deny) {
         lint.suspicious(&path, message);
     }
 }
@@ -93,9 +93,9 @@ pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
 /// Returns path and message if `policy`, written as `document`, is a lock-out that is not
 /// confirmed: an enforced Deny or Limit for everybody that denies one of [`NEEDS`]. Its conditions
 /// are evaluated for these requests, and may exclude them.
-pub(crate) fn lock_out(
+pub(crate) fn lock_out<'d>(
     policy: &AuthorizationPolicy,
-    document: &Document,
+    document: impl FnOnce() -> &'d Document,
     never_deny: &NeverDeny,
 ) -> Option<(FieldPath, String)> {
     let everybody = policy
@@ -103,6 +103,7 @@ pub(crate) fn lock_out(
         .iter()
         .position(|subject| is_everybody(subject.kind.as_str(), &subject.name));
     let subject = everybody.filter(|_| policy.effect.refuses() && policy.mode == Mode::Enforce)?;
+    let document = document();
     let hash = spec_hash(document);
     let annotations = document
         .root()

@@ -24,9 +24,9 @@ use portcullis_cel::{
 /// The most types that expressions are checked against, as in Kubernetes.
 const MAX_TYPES: usize = 10;
 
-/// Checks the expressions of the policy in `lint.document`.
+/// Checks the expressions of the policy that `lint` is about.
 pub(crate) fn lint(policy: &Applicability, version: Version, lint: &mut Lint<'_>) {
-    let document = lint.document.get();
+    let document = lint.document().clone();
     let Some(spec) = document.root().get("spec") else {
         return;
     };
@@ -153,7 +153,7 @@ impl TypeCheck<'_, '_> {
 
     fn warn(&mut self, path: &FieldPath, error: &CompileError) {
         let meant = self.meant(&error.message);
-        let (place, wrong) = within(&self.lint.document.get(), path, error);
+        let (place, wrong) = within(self.lint.document(), path, error);
         let message = format!("for objects of {}: {wrong}{meant}", self.kind);
         self.lint
             .faults
@@ -201,14 +201,14 @@ pub(crate) fn items<'n>(spec: &'n Node, path: &FieldPath, field: &str) -> Vec<(F
 /// The version with the bug.
 const FAULTY: Version = Version::new(37);
 
-/// Warns of expressions of the policy in `lint.document`, which are compiled for `version`.
+/// Warns of expressions of the policy that `lint` is about, which are compiled for `version`.
 pub(crate) fn lint_typed_parts(policy: &Applicability, version: Version, lint: &mut Lint<'_>) {
     if version != FAULTY {
         return;
     }
     let declared = |kind| Schemas::builtin().declared(&kind);
     let types: Vec<Type> = kinds(policy).into_iter().filter_map(declared).collect();
-    let document = lint.document.get();
+    let document = lint.document().clone();
     let Some(spec) = document.root().get("spec") else {
         return;
     };

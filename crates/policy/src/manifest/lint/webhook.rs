@@ -34,7 +34,7 @@ pub(crate) fn lint(
     namespaces: &KnownNamespaces<'_>,
     lint: &mut Lint<'_>,
 ) {
-    let list = match lint.document.get().text("kind") {
+    let list = match lint.document().text("kind") {
         Some("ExternalAdmissionHookConfiguration") => "externalAdmissionHooks",
         _ => "webhooks",
     };
@@ -197,7 +197,7 @@ fn dry_runs(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
 fn slowness(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
     let path = path.field("timeoutSeconds");
     if webhook.timeout > USUAL_DEADLINE
-        && matches!(lint.document.get().nearest(&path).value, Value::Number(_))
+        && matches!(lint.document().nearest(&path).value, Value::Number(_))
     {
         let message = "the API server waits 10 seconds for the gateway, including all webhooks, \
                        unless the gateway's own registration has another `timeoutSeconds`: use 10 or \
