@@ -1,6 +1,6 @@
 //! Assembles validated objects into the sets of each cluster: all sets, or only those that changed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::object_set::{self, SetDifference};
@@ -448,7 +448,7 @@ where
                 .map(|sorted| sorted.objects.namespaces),
             roles: changes_any(|object| matches!(object.content, Content::Role(_)))
                 .map(|sorted| sorted.objects.roles),
-            policies: self.changed_policies(shared),
+            policies: self.changed_policies(before, shared),
             access_requests: changes_any(|object| object.access_request().is_some())
                 .map(|sorted| sorted.objects.access_requests),
             cluster_scoped: before.cluster_scoped().clone(),
@@ -459,19 +459,33 @@ where
         }
     }
 
-    /// The policies, if any changed. A cluster without policies of its own shares those of the
-    /// shared set.
-    fn changed_policies<'s>(&self, shared: &'s PolicySet) -> Option<ChangedPolicies<'s>> {
+    /// The policies, if any changed: those of the set before, without what was removed and with what was
+    /// added. A cluster without policies of its own shares those of the shared set.
+    fn changed_policies<'s>(&self, before: &PolicySet, shared: &'s PolicySet) -> Option<ChangedPolicies<'s>> {
         if !self.changed().any(|object| is_policy(object)) {
             None
         } else if self.cluster.is_some() && !self.has_own_policies() {
             Some(ChangedPolicies::SharedWith(shared))
         } else {
-            let SharedObjects {
-                policies, invariants, ..
-            } = self.sorted(is_policy).objects;
-            Some(ChangedPolicies::Objects(policies, invariants))
+            let added = Self::policies_among(self.changes.iter().map(|of| &of.added));
+            let removed = Self::policies_among(self.changes.iter().map(|of| &of.removed));
+            let policies = before.policies.policies.iter().map(|indexed| &indexed.policy);
+            let invariants = before.invariants();
+            Some(ChangedPolicies::Objects(
+                replaced(policies, &removed.policies, added.policies),
+                replaced(invariants, &removed.invariants, added.invariants),
+            ))
         }
+    }
+
+    fn policies_among<'c>(objects: impl Iterator<Item = &'c Vec<&'o Arc<ValidatedObject>>>) -> SharedObjects
+    where
+        'o: 'c,
+    {
+        let mut sorted = ScopedObjects::default();
+        let objects = objects.flatten().filter(|object| is_policy(object));
+        objects.for_each(|object| sorted.add(object));
+        sorted.objects
     }
 
     fn has_own_policies(&self) -> bool {
@@ -508,6 +522,17 @@ where
         wanted.for_each(|object| sorted.add(object));
         sorted
     }
+}
+
+/// The objects `before` without those `removed`, which are compared by address, and with those `added`.
+fn replaced<'b, T: 'b>(
+    before: impl Iterator<Item = &'b Arc<T>>,
+    removed: &[Arc<T>],
+    added: Vec<Arc<T>>,
+) -> Vec<Arc<T>> {
+    let removed: HashSet<_> = removed.iter().map(Arc::as_ptr).collect();
+    let kept = before.filter(|object| !removed.contains(&Arc::as_ptr(object)));
+    kept.cloned().chain(added).collect()
 }
 
 fn bindings<'o>(objects: impl Iterator<Item = &'o &'o Arc<ValidatedObject>>) -> Vec<Arc<Binding>> {

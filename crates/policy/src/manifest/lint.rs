@@ -67,7 +67,7 @@ pub(crate) fn lint(
     for (source, found) in sources.iter().zip(bindings.found()) {
         let mut found = found.warnings.iter().peekable();
         for (place, object) in source.others_in_place() {
-            while let Some((_, warnings)) = found.next_if(|(at, _)| *at < place) {
+            while let Some((_, warnings)) = found.next_if(|(at, _)| *at <= place) {
                 faults.extend(warnings.iter().cloned());
             }
             around.lint(object, faults);
@@ -123,23 +123,14 @@ impl LintContext<'_> {
         }
     }
 
+    /// What depends on other objects or on the time; the rest is [`policy::lint_alone`].
     fn lint_policy(&self, policy: &AuthorizationPolicy, cluster: Option<&str>, lint: &mut Lint<'_>) {
-        let never_deny = &self.options.never_deny;
         let spec = FieldPath::root().field("spec");
-        policy::lint(policy, never_deny, lint);
-        let reviewed = &self.options.reviewed;
-        let is_reviewed = cluster.map_or(!reviewed.is_empty(), |cluster| reviewed.contains_key(cluster));
-        left_out::lint_object_conditions(policy, is_reviewed, lint);
         labels::lint(policy, cluster, &self.labellers, lint);
         policy::lint_validity(&policy.validity, self.options.now, &spec, lint);
-        lockout::lint(policy, never_deny, lint);
-        lockout::lint_unasked(policy, &self.options.api_server_webhooks, lint);
-        self.administrators.lint(policy, cluster, never_deny, lint);
-        labels::lint_policy(policy, lint);
+        self.administrators
+            .lint(policy, cluster, &self.options.never_deny, lint);
         self.denies.lint(policy, cluster, lint);
-        if self.options.enforce_authorization {
-            left_out::lint_refusals(policy, lint);
-        }
     }
 }
 

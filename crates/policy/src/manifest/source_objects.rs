@@ -174,7 +174,8 @@ impl SourceObjects {
             let document = || unpacked.get_or_init(|| object.document.unpack());
             let (path, message) = lock_out(policy, document, never_deny)?;
             let before = earlier.iter().find_map(|source| source.find(object.identity()));
-            let is_same = |before: &ManifestObject| spec_hash(&before.document.unpack()) == spec_hash(document());
+            let is_same =
+                |before: &ManifestObject| spec_hash(&before.document.unpack()) == spec_hash(document());
             if before.is_some_and(is_same) {
                 return None;
             }
@@ -263,10 +264,6 @@ impl SourceObjects {
     /// The objects that are not bindings.
     pub(crate) fn others(&self) -> impl Iterator<Item = &ManifestObject> {
         self.others_in_place().map(|(_, object)| object)
-    }
-
-    pub(crate) fn has_bindings(&self) -> bool {
-        self.others.len() < self.objects.len()
     }
 
     /// A digest of the identity of each object.

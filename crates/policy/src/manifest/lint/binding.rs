@@ -1,12 +1,14 @@
 //! RBAC: rules that match nothing, bindings to missing roles, and bindings that grant too much.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::super::report::Lint;
 use super::impersonation::{Impersonation, impersonations};
 use super::known::{danger, is_everybody};
-use super::{known, labels};
+use super::{known, labels, policy};
+use crate::authorization::authorizer::Authorizer;
 use crate::authorization::rbac::{RoleResolver, aggregate};
 use crate::authorization::{Binding, MASTERS, NeverDeny, Role, RoleKind, Subject, SubjectKind};
 use crate::field::{Fault, FaultKind, Faults, FieldPath, Place};
@@ -241,19 +243,19 @@ fn impersonation(
     }
 }
 
-// The warnings about bindings are kept from one load to the next: they depend on roles, which
-// rarely change, and there may be very many bindings.
+// The warnings about bindings and AuthorizationPolicies are kept from one load to the next if they
+// depend only on roles and options, which rarely change: there may be very many.
 
-/// The findings about the bindings of each source.
+/// The findings about the bindings and AuthorizationPolicies of each source.
 pub(crate) struct BindingLint {
     basis: Basis,
     found: Vec<(Arc<SourceObjects>, Arc<FoundOfBindings>)>,
 }
 
-/// The findings about the bindings of one source.
+/// The findings about the bindings and AuthorizationPolicies of one source.
 #[derive(Default)]
 pub(crate) struct FoundOfBindings {
-    /// By the index of the binding in the source.
+    /// By the index of the binding or policy in the source.
     pub(crate) warnings: Vec<(usize, Vec<Fault>)>,
     /// References to default roles of Kubernetes that no manifest has.
     builtin: Vec<BuiltinRef>,
@@ -263,10 +265,14 @@ pub(crate) struct FoundOfBindings {
     administrators: Vec<Subject>,
 }
 
-/// What the findings depend on, except the bindings.
+/// What the findings depend on, except the bindings and policies.
 struct Basis {
     never_deny: NeverDeny,
     version: Version,
+    /// The clusters of which it is known what `/validate` sees.
+    reviewed: BTreeSet<String>,
+    enforce_authorization: bool,
+    api_server_webhooks: Vec<Authorizer>,
     clusters: BTreeSet<Option<String>>,
     /// Each with the only cluster that it applies to.
     roles: Vec<(Option<Arc<str>>, Arc<Role>)>,
@@ -275,8 +281,8 @@ struct Basis {
 // === impl BindingLint ===
 
 impl BindingLint {
-    /// Lints the bindings of `sources`. Reuses the findings of `earlier` for sources that it
-    /// contains, if the basis is the same.
+    /// Lints the bindings and AuthorizationPolicies of `sources`. Reuses the findings of `earlier` for
+    /// sources that it contains, if the basis is the same.
     pub(crate) fn new(sources: &[Arc<SourceObjects>], options: &Options, earlier: Option<&Self>) -> Self {
         let basis = Basis::new(sources, options);
         let earlier = earlier.filter(|earlier| earlier.basis.is(&basis));
@@ -285,31 +291,13 @@ impl BindingLint {
             .flat_map(|earlier| &earlier.found)
             .map(|(source, found)| (Arc::as_ptr(source), found))
             .collect();
-        let is_known = |source: &Arc<SourceObjects>| known.contains_key(&Arc::as_ptr(source));
-        if sources
-            .iter()
-            .all(|source| is_known(source) || !source.has_bindings())
-        {
-            return Self::of(basis, sources, |source| {
-                known.get(&Arc::as_ptr(source)).map(|found| Arc::clone(found))
-            });
-        }
-        let roles = RolesByCluster::new(sources);
-        let grants = RoleGrants::new(&roles, options);
-        Self::of(basis, sources, |source| {
-            let found = known.get(&Arc::as_ptr(source)).map(|found| Arc::clone(found));
-            found.or_else(|| Some(Arc::new(FoundOfBindings::new(source, &grants))))
-        })
-    }
-
-    fn of(
-        basis: Basis,
-        sources: &[Arc<SourceObjects>],
-        find: impl Fn(&Arc<SourceObjects>) -> Option<Arc<FoundOfBindings>>,
-    ) -> Self {
-        let found = sources
-            .iter()
-            .map(|source| (Arc::clone(source), find(source).unwrap_or_default()));
+        let roles = LazyCell::new(|| RolesByCluster::new(sources));
+        let grants = LazyCell::new(|| RoleGrants::new(&roles, options));
+        let find = |source: &Arc<SourceObjects>| match known.get(&Arc::as_ptr(source)) {
+            Some(found) => Arc::clone(found),
+            None => Arc::new(FoundOfBindings::new(source, options, || &grants)),
+        };
+        let found = sources.iter().map(|source| (Arc::clone(source), find(source)));
         Self {
             found: found.collect(),
             basis,
@@ -341,14 +329,36 @@ impl BindingLint {
 // === impl FoundOfBindings ===
 
 impl FoundOfBindings {
-    fn new<'r>(source: &'r SourceObjects, grants: &RoleGrants<'r>) -> Self {
+    fn new<'r, 'g>(
+        source: &'r SourceObjects,
+        options: &Options,
+        grants: impl Fn() -> &'g RoleGrants<'r>,
+    ) -> Self
+    where
+        'r: 'g,
+    {
         let mut found = Self::default();
         for (place, object) in source.objects().enumerate() {
-            if let Content::Binding(binding) = &object.content {
-                found.look_at((place, object), binding, source.cluster(), grants);
+            match &object.content {
+                Content::Binding(binding) => {
+                    found.look_at((place, object), binding, source.cluster(), grants());
+                }
+                Content::Policy(policy) => {
+                    let mut faults = Faults::new();
+                    let mut lint = Lint::new(&object.document, &mut faults);
+                    policy::lint_alone(policy, source.cluster(), options, &mut lint);
+                    found.add_warnings(place, faults);
+                }
+                _ => {}
             }
         }
         found
+    }
+
+    fn add_warnings(&mut self, place: usize, faults: Faults) {
+        if !faults.is_empty() {
+            self.warnings.push((place, faults.into_iter().collect()));
+        }
     }
 
     fn look_at<'r>(
@@ -362,9 +372,7 @@ impl FoundOfBindings {
         let mut lint = Lint::new(&object.document, &mut faults);
         self.builtin
             .extend(lint_binding(binding, cluster, grants, &mut lint));
-        if !faults.is_empty() {
-            self.warnings.push((place, faults.into_iter().collect()));
-        }
+        self.add_warnings(place, faults);
         if grants.labels_namespaces(binding, cluster) {
             self.labellers.extend(labels::names(&binding.subjects));
         }
@@ -384,6 +392,9 @@ impl Basis {
         Self {
             never_deny: options.never_deny.clone(),
             version: options.cel_version,
+            reviewed: options.reviewed.keys().cloned().collect(),
+            enforce_authorization: options.enforce_authorization,
+            api_server_webhooks: options.api_server_webhooks.clone(),
             clusters: sources
                 .iter()
                 .map(|source| source.cluster().map(str::to_owned))
@@ -403,6 +414,9 @@ impl Basis {
         };
         self.never_deny == other.never_deny
             && self.version == other.version
+            && self.reviewed == other.reviewed
+            && self.enforce_authorization == other.enforce_authorization
+            && self.api_server_webhooks == other.api_server_webhooks
             && self.clusters == other.clusters
             && self.roles.len() == other.roles.len()
             && self.roles.iter().zip(&other.roles).all(same)

@@ -4,6 +4,7 @@
 use super::super::report::Lint;
 use super::impersonation::impersonations;
 use super::known::{CONSTRAINED, danger, is_everybody};
+use super::{labels, left_out, lockout};
 use crate::authorization::matching::{
     ClusterScoped, NamespacePattern, Narrowness, ResourcePattern, Wildcard, asks_for_collection,
     compare_path_rule, compare_resource_rule, is_known_cluster_scoped,
@@ -11,7 +12,27 @@ use crate::authorization::matching::{
 use crate::authorization::rbac::PathPattern;
 use crate::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Subject, SubjectKind};
 use crate::field::FieldPath;
+use crate::manifest::source::Options;
 use crate::model::{ResourceAttributes, SelectorMatch, Selectors, Time, Validity};
+
+/// The warnings about a policy that depend only on it and on `options`, except for the time.
+pub(crate) fn lint_alone(
+    policy: &AuthorizationPolicy,
+    cluster: Option<&str>,
+    options: &Options,
+    found: &mut Lint<'_>,
+) {
+    let reviewed = &options.reviewed;
+    let is_reviewed = cluster.map_or(!reviewed.is_empty(), |cluster| reviewed.contains_key(cluster));
+    lint(policy, &options.never_deny, found);
+    left_out::lint_object_conditions(policy, is_reviewed, found);
+    lockout::lint(policy, &options.never_deny, found);
+    lockout::lint_unasked(policy, &options.api_server_webhooks, found);
+    labels::lint_policy(policy, found);
+    if options.enforce_authorization {
+        left_out::lint_refusals(policy, found);
+    }
+}
 
 pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &mut Lint<'_>) {
     let spec = FieldPath::root().field("spec");

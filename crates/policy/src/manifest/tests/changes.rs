@@ -8,7 +8,7 @@ use super::*;
 
 /// Objects of every sort, some in two versions, some faulty, some that another makes
 /// dangerous, redundant or a duplicate.
-const OBJECTS: [&str; 24] = [
+const OBJECTS: [&str; 27] = [
     "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: view, labels: {to: edit}}, \
      rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]}",
     "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: view, labels: {to: edit}}, \
@@ -56,6 +56,14 @@ const OBJECTS: [&str; 24] = [
      reason: because, expires: '2027-01-01T00:00:00Z'}}",
     "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: b, namespace: team}, \
      roleRef: {kind: ClusterRole, name: view}, subjects: [{kind: Group, name: devs}]}",
+    "{apiVersion: portcullis.dev/v1alpha1, kind: AuthorizationPolicy, metadata: {name: q}, spec: {effect: Deny, \
+     subjects: [{kind: User, name: jane}], resourceRules: [{verbs: [create], apiGroups: [''], resources: [pods], \
+     names: ['a*'], namespaces: ['*']}]}}",
+    "{apiVersion: portcullis.dev/v1alpha1, kind: AuthorizationPolicy, metadata: {name: s}, spec: {effect: Allow, \
+     subjects: [{kind: Group, name: devs}], resourceRules: [{verbs: [patch], apiGroups: [''], resources: \
+     [namespaces]}]}}",
+    "{apiVersion: portcullis.dev/v1alpha1, kind: AuthorizationInvariant, metadata: {name: i}, spec: {only: \
+     [{kind: User, name: joe}], resourceRules: [{verbs: [delete], apiGroups: [''], resources: [pods]}]}}",
     "no: [manifest",
 ];
 
@@ -71,8 +79,8 @@ enum Edit {
 
 fn edit() -> impl Strategy<Value = Edit> {
     prop_oneof![
-        4 => (0..5_usize, vec(select(&OBJECTS[..23]), 0..4)).prop_map(|(file, objects)| Edit::Write(file, objects)),
-        1 => (0..5_usize, Just(vec![OBJECTS[23]])).prop_map(|(file, objects)| Edit::Write(file, objects)),
+        4 => (0..5_usize, vec(select(&OBJECTS[..26]), 0..4)).prop_map(|(file, objects)| Edit::Write(file, objects)),
+        1 => (0..5_usize, Just(vec![OBJECTS[26]])).prop_map(|(file, objects)| Edit::Write(file, objects)),
         1 => (0..5_usize, 0..5_usize).prop_map(|(file, to)| Edit::Rename(file, to)),
         1 => (0..5_usize).prop_map(Edit::Comment),
     ]
@@ -174,6 +182,7 @@ fn decides(policies: &ClusterPolicySets) -> Vec<String> {
         told.extend(set.bindings().map(|binding| format!("{binding:?}")));
         told.extend(set.roles().iter().map(|role| format!("{role:?}")));
         told.extend(set.policies().map(|(_, name)| name.to_string()));
+        told.extend(set.invariants().map(|invariant| format!("{invariant:?}")));
         for (user, group) in [("jane", "devs"), ("joe", "system:authenticated")] {
             for (verb, resource) in [("get", "pods"), ("delete", "pods"), ("patch", "namespaces")] {
                 for namespace in ["team", "other", ""] {
