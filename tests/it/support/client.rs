@@ -10,8 +10,9 @@ use serde_json::Value;
 
 use crate::harness::pki::{Authority, Identity};
 
-/// Longer than anything takes; a test that waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than anything takes, also a review of a worker that runs step by step on a busy machine (`wide.rs`). A test
+/// that waits so long has failed.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// What a client shows when it connects.
 pub(crate) struct Client<'a> {
