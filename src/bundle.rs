@@ -180,7 +180,7 @@ impl Bundle {
     pub fn kept(source: &BundleSource, path: &Path) -> Result<Self, BundleError> {
         let refused = |reason: String| BundleError::File {
             path: path.to_owned(),
-            reason: format!("{reason}; remove it, and the bundle is pulled again"),
+            reason: format!("{reason}; remove it, and the gateway pulls the bundle again"),
         };
         let content = match files::read(path, 2 * MAX_DOCUMENT_BYTES + MAX_LAYER_BYTES) {
             Ok(content) => content,
@@ -192,7 +192,7 @@ impl Bundle {
         let end = content.iter().position(|byte| *byte == b'\n');
         let (header, layer) = content.split_at(end.unwrap_or_default());
         let header: KeptHeader =
-            serde_json::from_slice(header).map_err(|_| refused("is no bundle that was kept".to_owned()))?;
+            serde_json::from_slice(header).map_err(|_| refused("is not a cached bundle".to_owned()))?;
         if header.api_version != API_VERSION || header.kind != KIND {
             return Err(refused("another version of Portcullis wrote it".to_owned()));
         }
@@ -203,7 +203,7 @@ impl Bundle {
         let manifest = BundleManifest::parse(text, source)?;
         let layer = layer.get(1..).unwrap_or_default();
         if manifest::digest(layer) != manifest.layer.digest {
-            return Err(refused("its layer is not the one that was signed".to_owned()));
+            return Err(refused("its layer differs from the signed one".to_owned()));
         }
         Self::new(text, manifest, signature, layer.to_owned())
     }
@@ -263,7 +263,7 @@ impl UnsignedBundle {
         let parsed = BundleManifest::of_any(manifest.as_bytes())?;
         if manifest::digest(&layer) != parsed.layer.digest {
             return Err(BundleError::Layer(
-                "it is not the one that the manifest names".to_owned(),
+                "its digest differs from the one in the manifest".to_owned(),
             ));
         }
         archive::unpack(&layer)?;

@@ -54,9 +54,8 @@ struct Arguments {
     command: Option<Command>,
 }
 
-const AFTER_HELP: &str = "\
-Exit codes: 0 allowed or valid; 1 not allowed, a failed test case or a fault; \
-2 wrong usage or unreadable input.";
+const AFTER_HELP: &str = "Exit codes: 0 allowed or valid; 1 not allowed, a failed test case or an error in a \
+    file; 2 wrong usage or unreadable input.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -185,13 +184,13 @@ const GROUPS: [(&str, &[&str]); 6] = [
         &["authorize", "admit", "who-can", "what-can", "escalations"],
     ),
     ("Change", &["diff", "replay", "suggest", "pack"]),
-    ("Access for a time", &["request", "approve", "deny", "withdraw"]),
+    ("Temporary access", &["request", "approve", "deny", "withdraw"]),
     ("Shell", &["completion", "man", "help"]),
 ];
 
 const WITHOUT_COMMAND: &str = "\
-Without a command, the development set-up in `.portcullis/` is served: a gateway for this machine
-alone, with example policies, which is made on the first start.";
+Without a command, serves the development set-up in `.portcullis/`: a gateway with example policies
+that only this machine can reach. The first start creates it.";
 
 fn help_template(command: &clap::Command) -> String {
     let name = |command: &clap::Command| command.get_name().to_owned();
@@ -214,7 +213,7 @@ fn help_template(command: &clap::Command) -> String {
     )
 }
 
-/// Print a script that lets a shell complete commands and flags.
+/// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  source <(portcullis completion bash)")]
 pub(crate) struct Completion {

@@ -375,7 +375,7 @@ impl FollowedCluster {
         let Some(context) = context_of(entry).0 else {
             tracing::error!(
                 cluster = entry.name,
-                "cannot read the kubeconfig of the cluster any more"
+                "cannot reread the kubeconfig of the cluster"
             );
             return self.want(wanted);
         };

@@ -92,7 +92,7 @@ pub struct Config {
     pub authorization: Authorization,
     /// Settings for admission that are not objects, such as the CEL version.
     pub admission: AdmissionDefaults,
-    /// How webhooks behind the gateway are called.
+    /// How to call webhooks behind the gateway.
     pub upstreams: Upstreams,
     /// Bounds of concurrent work, sizes and times.
     pub limits: Limits,
@@ -246,12 +246,21 @@ fn parse_with(
             one(Fault::error(
                 place,
                 FaultKind::Required,
-                format!("the file holds no {KIND}"),
+                format!("the file contains no {KIND}"),
             )),
         ),
         [first, second, ..] => {
             let place = second.place(FieldPath::root());
-            let too_many = || Fault::error(place, FaultKind::TooMany, format!("one {KIND} to a file"));
+            let too_many = || {
+                Fault::error(
+                    place,
+                    FaultKind::TooMany,
+                    format!(
+                        "a file may contain only one \
+                {KIND}"
+                    ),
+                )
+            };
             (None, one(other_kind(first).unwrap_or_else(too_many)))
         }
     }
@@ -264,7 +273,8 @@ fn other_kind(document: &Document) -> Option<Fault> {
     (!is_own).then(|| {
         let place = document.place(FieldPath::root().field("kind"));
         let message = format!(
-            "a {kind} of {api_version} is no {KIND}: name manifests with `--manifests`, or for `check` without an option"
+            "a {kind} of {api_version} is not a {KIND}: name manifests with `--manifests`, or for `check` \
+            without an option"
         );
         Fault::error(place, FaultKind::NotSupported, message)
     })
@@ -485,7 +495,7 @@ impl Config {
         Err(Fault::error(
             place,
             FaultKind::Required,
-            "nobody may call: name at least one caller",
+            "without an entry nobody may call the gateway: add at least one caller",
         ))
     }
 }

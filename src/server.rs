@@ -57,9 +57,9 @@ pub use http2::fuzzing;
 /// Describes why an address cannot be listened at, and what to do about it.
 fn describe(error: &io::Error) -> String {
     let message = match error.kind() {
-        io::ErrorKind::AddrInUse => "another process listens there: stop it, or set another port",
+        io::ErrorKind::AddrInUse => "another process uses this address: stop it, or set another port",
         io::ErrorKind::AddrNotAvailable => {
-            "this machine has no such address: set one of its own, or `0.0.0.0` or `[::]` for all of them"
+            "this machine does not have this address: set one that it has, or `0.0.0.0` or `[::]` for all"
         }
         io::ErrorKind::PermissionDenied => {
             "permission denied: a port below 1024 needs the capability CAP_NET_BIND_SERVICE; set a higher one"
@@ -258,7 +258,7 @@ fn unexpected_end(ended: io::Result<()>) -> ServerError {
     ServerError::Serve(
         ended
             .err()
-            .unwrap_or_else(|| io::Error::other("a listener ended by itself")),
+            .unwrap_or_else(|| io::Error::other("a listener ended unexpectedly")),
     )
 }
 

@@ -213,7 +213,7 @@ impl Upstreams {
                     "it is not among the first {MAX_WEBHOOKS_OF_CLUSTER} webhooks of its cluster"
                 ));
             }
-            failed(&"it is not among the manifests in force, or its `upstreams` have faults")
+            failed(&"it is not among the manifests in force, or its `upstreams` have errors")
         })?;
         let limits = CallLimits {
             timeout: timeout.min(MAX_CALL_TIMEOUT),
@@ -338,8 +338,8 @@ impl KnownUpstreams {
 #[must_use]
 pub fn describe_left_out(left_out: usize) -> String {
     format!(
-        "{left_out} webhooks are not called, and their failurePolicy decides: of one cluster the first \
-         {MAX_WEBHOOKS_OF_CLUSTER} are"
+        "{left_out} webhooks are not called, and their failurePolicy applies: the limit for one cluster is \
+        {MAX_WEBHOOKS_OF_CLUSTER}"
     )
 }
 

@@ -302,7 +302,7 @@ initializers: [{name: i.example.com, rules: [{apiGroups: [''], apiVersions: [v1]
     assert_eq!(
         heard.0.into_inner(),
         [
-            "elsewhere: no rule is about such a request",
+            "elsewhere: no rule matches the request",
             "w applies",
             "w is asked",
             "Allowed",

@@ -78,7 +78,7 @@ fn read(archive: &[u8]) -> Result<Vec<BundleFile>, BundleError> {
     loop {
         let (block, after) = rest
             .split_at_checked(BLOCK)
-            .ok_or_else(|| refused("it ends before its end is marked"))?;
+            .ok_or_else(|| refused("it is cut off: the end-of-archive marker is missing"))?;
         if block.iter().all(|byte| *byte == 0) {
             break;
         }
@@ -96,7 +96,7 @@ fn read(archive: &[u8]) -> Result<Vec<BundleFile>, BundleError> {
         files.push((path.to_owned(), text.to_owned()));
     }
     if rest.iter().any(|byte| *byte != 0) {
-        return Err(refused("something follows its end"));
+        return Err(refused("it has data after its end"));
     }
     Ok(files)
 }
@@ -114,7 +114,7 @@ fn decompress(layer: &[u8]) -> Result<Vec<u8>, BundleError> {
         )));
     }
     if !decoder.into_inner().is_empty() {
-        return Err(refused("something follows its end"));
+        return Err(refused("it has data after its end"));
     }
     Ok(archive)
 }
@@ -231,7 +231,8 @@ impl ArchiveEntry {
         let text = |place| {
             let field: &[u8] = field(place);
             let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
-            str::from_utf8(field.get(..end).unwrap_or_default()).map_err(|_| refused("a name is not UTF-8"))
+            str::from_utf8(field.get(..end).unwrap_or_default())
+                .map_err(|_| refused("a file name is not UTF-8"))
         };
         if octal(field(CHECKSUM)) != Some(checksum(header)) || field(MAGIC) != b"ustar\0" {
             return Err(refused(
@@ -287,7 +288,7 @@ impl EntryNames {
             )));
         }
         if !self.0.insert(inner.to_owned()) {
-            return Err(refused(format!("`{inner}` is there twice")));
+            return Err(refused(format!("`{inner}` occurs twice")));
         }
         if self.0.len() > MAX_ENTRIES {
             return Err(refused(format!(
@@ -395,19 +396,19 @@ mod tests {
     fn what_is_cut_forged_or_too_large_is_refused() {
         for (layer, expected) in [
             (b"no gzip".to_vec(), "not compressed by gzip"),
-            (compressed(b""), "ends before its end"),
+            (compressed(b""), "it is cut off"),
             (compressed(&[b'x'; BLOCK]), "not a tar"),
-            (layer("a.yaml", b'0', "00000002000"), "ends before its end"),
+            (layer("a.yaml", b'0', "00000002000"), "it is cut off"),
             (layer("a.yaml", b'0', "77777777777"), "ends too early"),
             (layer("a.yaml", b'0', "-0000000001"), "is not a number"),
             (layer("README.md", b'0', ""), "is not a manifest"),
             (
                 compressed(&[[0; BLOCK], [b'x'; BLOCK]].concat()),
-                "follows its end",
+                "it has data after its end",
             ),
             (
                 [pack(&[file("a.yaml")]).unwrap(), pack(&[]).unwrap()].concat(),
-                "follows its end",
+                "it has data after its end",
             ),
             (
                 compressed(&vec![0; usize::try_from(MAX_ARCHIVE_BYTES).unwrap() + 1]),
@@ -418,7 +419,7 @@ mod tests {
             assert!(refusal.contains(expected), "{expected}: {refusal}");
         }
         let twice = pack(&[file("a.yaml"), file("./a.yaml")]).unwrap_err();
-        assert!(twice.to_string().contains("is there twice"), "{twice}");
+        assert!(twice.to_string().contains("occurs twice"), "{twice}");
         let many: Vec<BundleFile> = (0..=MAX_ENTRIES).map(|i| file(&format!("{i}.yaml"))).collect();
         assert!(pack(&many).unwrap_err().to_string().contains("more than 10000"));
         let whole = pack(&[file("a.yaml")]).unwrap();

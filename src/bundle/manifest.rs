@@ -73,7 +73,7 @@ pub enum BundleError {
     #[error("{0}")]
     Registry(String),
     /// The manifest is not that of a bundle.
-    #[error("the manifest is not that of a bundle: {0}")]
+    #[error("the manifest is not one of a bundle: {0}")]
     Manifest(String),
     /// The manifest has no valid signature by one of the keys.
     #[error("no valid signature of `{digest}` by a key in `{key}`: {reason}")]
@@ -86,9 +86,7 @@ pub enum BundleError {
         reason: String,
     },
     /// It is another bundle, signed with the same key.
-    #[error(
-        "the bundle calls itself `{found}`, and `{expected}` is expected: correct `name`, or the reference"
-    )]
+    #[error("the name of the bundle is `{found}`, not `{expected}`: correct `name`, or the reference")]
     Name {
         /// The name in the manifest.
         found: String,
@@ -115,11 +113,12 @@ pub enum BundleError {
         kept: u64,
     },
     /// The layer is not the one in the manifest, or contains something that is not allowed.
-    #[error("the layer cannot be used: {0}")]
+    #[error("the layer is not valid: {0}")]
     Layer(String),
     /// With this bundle, the manifests of the gateway would have errors.
     #[error(
-        "the last good bundle stays in force, for with this one the gateway's files would have faults:\n{0}"
+        "the last good bundle stays in force, because with this one the gateway's files would have \
+        errors:\n{0}"
     )]
     Faulty(String),
 }

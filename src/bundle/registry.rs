@@ -148,7 +148,9 @@ impl Registry {
     pub(crate) async fn blob(&mut self, blob: &Descriptor) -> Result<Bytes, BundleError> {
         // The digest becomes a part of a path.
         if !is_digest(&blob.digest) {
-            return Err(BundleError::Manifest("a digest is not one of SHA-256".to_owned()));
+            return Err(BundleError::Manifest(
+                "a digest is not a SHA-256 digest".to_owned(),
+            ));
         }
         let size = usize::try_from(blob.size).unwrap_or(usize::MAX);
         let content = self.get(&format!("blobs/{}", blob.digest), size).await?;
@@ -288,7 +290,7 @@ impl Registry {
             let parameters = parameters(bearer);
             let realm = parameters.get("realm").map(String::as_str).unwrap_or_default();
             let mut endpoint = RegistryEndpoint::parse(realm)
-                .ok_or_else(|| self.error("names a token server without `https`"))?;
+                .ok_or_else(|| self.error("names a token server whose URL does not begin with `https`"))?;
             let actions = match self.access {
                 RegistryAccess::Pull => "pull",
                 RegistryAccess::Push => "pull,push",
@@ -308,7 +310,10 @@ impl Registry {
         }
         let is_basic = asked.iter().any(|asked| challenge(asked, "basic").is_some());
         let Some(credentials) = self.credentials.clone().filter(|_| is_basic) else {
-            return Err(self.error("asks for credentials, and there are none for it: set `credentials`"));
+            return Err(self.error(
+                "requires credentials: set `credentials` to a file that contains some for \
+                it",
+            ));
         };
         self.authorization = Some(credentials);
         Ok(())
@@ -321,7 +326,8 @@ impl Registry {
         let token: Option<TokenReply> = serde_json::from_slice(&reply.body).ok();
         let token = token.and_then(|reply| reply.token.or(reply.access_token));
         let header = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
-        let mut header = header.ok_or_else(|| self.error("has a token server that gives no token"))?;
+        let mut header =
+            header.ok_or_else(|| self.error("has a token server whose response contains no token"))?;
         header.set_sensitive(true);
         Ok(header)
     }
@@ -343,7 +349,7 @@ impl Registry {
         let _allowed = connector.allow(max_reply_bytes);
         let connection = connector.connect().await.map_err(|error| match error {
             CallError::OnThisHost(address) => failed(&format!(
-                "`{address}` is loopback or link-local, which nothing but the reference itself may name"
+                "`{address}` is loopback or link-local, which only the reference itself may name"
             )),
             CallError::Resolve { reason, .. } => failed(&format!("it has no address: {reason}")),
             error => failed(&error),
@@ -429,7 +435,7 @@ impl Registry {
             }),
             _ => RegistryEndpoint::parse(location),
         };
-        found.ok_or_else(|| self.error("redirects to what is no `https` address"))
+        found.ok_or_else(|| self.error("redirects to an address that does not begin with `https`"))
     }
 
     fn expect(&self, reply: RegistryReply) -> Result<RegistryReply, BundleError> {
@@ -456,7 +462,9 @@ fn newest(all: Vec<Descriptor>, wanted: impl Fn(&Descriptor) -> bool) -> impl It
 }
 
 fn swapped(digest: &str) -> BundleError {
-    BundleError::Registry(format!("what the registry sent as `{digest}` has another digest"))
+    BundleError::Registry(format!(
+        "the content that the registry sent for `{digest}` has another digest"
+    ))
 }
 
 /// Adds the default port unless there is a port.

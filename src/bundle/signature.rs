@@ -185,13 +185,13 @@ impl VerifyKeys {
             .iter()
             .any(|key| is_valid(key, &signature.signature, &message))
         {
-            return Err("another key signed it, or what was signed was changed");
+            return Err("another key signed it, or the signed content was changed");
         }
         // The payload is parsed only after the signature was verified.
         match signature.is_about(digest) {
             Some(true) => Ok(()),
-            Some(false) => Err("the signature is that of another manifest"),
-            None => Err("what was signed is not cosign's signature of an artifact"),
+            Some(false) => Err("the signature is for another manifest"),
+            None => Err("the signed content is not in cosign's format for artifacts"),
         }
     }
 }
@@ -399,7 +399,7 @@ mod tests {
             let refused = known.check(DIGEST, &other);
             assert_eq!(
                 refused,
-                Err("what was signed is not cosign's signature of an artifact")
+                Err("the signed content is not in cosign's format for artifacts")
             );
         }
         // A payload of one form is not accepted for the other.

@@ -15,7 +15,7 @@ use portcullis_policy::explain::request::warning_of_missing_groups;
 use portcullis_policy::model::{Deadline, User};
 
 /// The error if a `who-can` or `what-can` result is too large.
-const TOO_LONG: &str = "the answer is too long to be read: name a namespace, or ask for one object";
+const TOO_LONG: &str = "the result is too long: name a namespace, or query one object";
 
 /// The time limit for one query or conversion, so that policies under review cannot stall a CI job.
 pub(crate) const MAX_TIME: Duration = Duration::from_secs(60);
@@ -42,8 +42,8 @@ impl TimeLimit {
     fn error(&self) -> CommandError {
         CommandError::Usage(match self.has_passed() {
             true => format!(
-                "the answer takes longer than {} s: name a namespace, ask for one object, or simplify the \
-                 conditions of the policies",
+                "the query takes longer than {} s: name a namespace, query one object, or simplify the \
+                conditions of the policies",
                 MAX_TIME.as_secs()
             ),
             false => TOO_LONG.to_owned(),
@@ -57,7 +57,7 @@ pub(crate) struct NamespaceArguments {
     /// The namespace [default: that of the context, or else `default`]
     #[arg(short, long, conflicts_with = "all_namespaces")]
     namespace: Option<String>,
-    /// In any namespace, or in none.
+    /// All namespaces, and requests without a namespace.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
 }
@@ -84,7 +84,7 @@ impl NamespaceArguments {
     }
 }
 
-/// List everybody who may do something, and by which object.
+/// List who may perform an action, and which object allows it.
 ///
 /// Takes RBAC and AuthorizationPolicies into account. A subject that a Deny policy always stops is not
 /// listed; a Deny that may stop some of a subject's users or requests is listed with the subject.
@@ -131,8 +131,8 @@ impl WhoCan {
             self.warn(&question, set);
             for authorizer in &loaded.authorizers {
                 output::complain(format_args!(
-                    "warning: the authorizer `{}` is asked where nothing here decides; whom it allows something is \
-                     not listed",
+                    "warning: the authorizer `{}` decides requests that the policies do not decide; subjects \
+                    that it allows are not listed",
                     authorizer.name
                 ));
             }
@@ -165,7 +165,7 @@ impl WhoCan {
             && let Some(resource) = question.in_no_namespace(set)
         {
             output::complain(format_args!(
-                "warning: `{resource}` are in no namespace: `-n` and `-A` have no effect"
+                "warning: `{resource}` are cluster-scoped: `-n` and `-A` have no effect"
             ));
         }
         for hint in question.hints(set) {
@@ -240,7 +240,10 @@ impl WhatCan {
             self.files.warn_of_unknown_rbac(&loaded);
         }
         if question.is_never_asked() && format != WhatCanFormat::Json {
-            output::complain("warning: an API server allows `system:masters` everything, without asking");
+            output::complain(
+                "warning: an API server allows `system:masters` everything, without calling a \
+                webhook",
+            );
         }
         if let Some(warning) = warning_of_missing_groups(&question.user)
             && format != WhatCanFormat::Json
@@ -262,7 +265,7 @@ impl WhatCan {
     }
 }
 
-/// List who can become whom, and by which steps.
+/// List paths of privilege escalation: who can become whom, and by which steps.
 ///
 /// Without options, lists who can get what the ClusterRole `cluster-admin` allows and does not have it
 /// yet. Each step takes RBAC and AuthorizationPolicies into account; a path that only a Deny prevents
@@ -271,11 +274,13 @@ impl WhatCan {
 #[derive(Debug, clap::Args)]
 #[command(after_help = ESCALATIONS_EXAMPLES)]
 pub(crate) struct EscalationsOf {
-    /// Who begins: `alice`, `Group dev`, `ServiceAccount shop/backup` [default: anybody]
+    /// The subject to start from: `alice`, `Group dev`, `ServiceAccount shop/backup` [default:
+    /// anybody]
     #[arg(long, value_name = "SUBJECT")]
     from: Option<String>,
-    /// A subject, or a request such as `get secrets -n prod` [default: `cluster-admin`; with `--from`,
-    /// everyone who can be reached]
+    /// The target: a subject, or a request such as `get secrets -n prod` [default: `cluster-admin`]
+    ///
+    /// With `--from`, the default is every subject that can be reached.
     #[arg(long, value_name = "SUBJECT or 'VERB RESOURCE [-n NS]'")]
     to: Option<String>,
     #[command(flatten)]

@@ -22,17 +22,18 @@ use portcullis_policy::manifest::names::dns_subdomain;
 use portcullis_policy::manifest::{ObjectIdentity, ValidatedObject, documents};
 use portcullis_policy::model::groups;
 
-/// Ask for a ClusterRole for a time.
+/// Request a ClusterRole for a limited time.
 ///
-/// Creates an AccessRequest in the cluster. Once others have approved it, the gateway allows what the
-/// ClusterRole allows, until the time is over. Nobody approves what they ask for themselves.
+/// Creates an AccessRequest in the cluster. Once others have approved it, the gateway allows what
+/// the ClusterRole allows, until the time is over. Users cannot approve their own requests.
 #[derive(Debug, clap::Args)]
 #[command(after_help = REQUEST_EXAMPLES)]
 pub(crate) struct RequestAccess {
     /// The ClusterRole.
     #[arg(value_name = "ROLE")]
     role: String,
-    /// Where it is needed; may be given several times [default: the namespace of the context, or else `default`]
+    /// A namespace to grant the role in; repeat for each [default: that of the context, or else
+    /// `default`]
     #[arg(
         short,
         long = "namespace",
@@ -40,20 +41,20 @@ pub(crate) struct RequestAccess {
         conflicts_with = "all_namespaces"
     )]
     namespaces: Vec<String>,
-    /// In the whole cluster.
+    /// Grant the role in the whole cluster.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// For how long, from the last approval that is needed: `2h`, `90m`.
+    /// How long to grant the role, from the last approval that is needed: `2h`, `90m`.
     #[arg(long = "for", value_name = "DURATION")]
     duration: String,
-    /// Why it is needed. Those who approve it see this, and so do logs.
+    /// Why the role is needed, for approvers and logs.
     #[arg(long)]
     reason: String,
-    /// A Deny or Limit with `liftable: true` that is not to refuse what the role allows there; may be given
-    /// several times.
+    /// A Deny or Limit with `liftable: true` that must not refuse what the role allows; repeat for
+    /// each.
     #[arg(long = "lifts", value_name = "NAME")]
     lifts: Vec<String>,
-    /// The name of the AccessRequest [default: one that begins with that of the role]
+    /// The name of the AccessRequest [default: a generated name that begins with that of the role]
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
@@ -80,7 +81,7 @@ const WITHDRAW_EXAMPLES: &str = "\
 Examples:
   kubectl portcullis withdraw edit-x7k2p";
 
-/// Approve an AccessRequest of somebody else.
+/// Approve somebody else's AccessRequest.
 #[derive(Debug, clap::Args)]
 #[command(after_help = APPROVE_EXAMPLES)]
 pub(crate) struct ApproveAccess {
@@ -88,7 +89,7 @@ pub(crate) struct ApproveAccess {
     decision: AccessDecision,
 }
 
-/// Deny an AccessRequest of somebody else: it then grants nothing any more.
+/// Deny somebody else's AccessRequest, so that it grants nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = DENY_EXAMPLES)]
 pub(crate) struct DenyAccess {
@@ -96,7 +97,7 @@ pub(crate) struct DenyAccess {
     decision: AccessDecision,
 }
 
-/// Withdraw an AccessRequest: it then grants nothing any more.
+/// Withdraw an AccessRequest, so that it grants nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = WITHDRAW_EXAMPLES)]
 pub(crate) struct WithdrawAccess {
@@ -117,7 +118,7 @@ struct AccessDecision {
 /// The cluster in which it is written.
 #[derive(Debug, clap::Args)]
 struct WrittenCluster {
-    /// The kubeconfig [default: as kubectl finds it]
+    /// The kubeconfig [default: the one that kubectl uses]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context in the kubeconfig [default: the current one]
@@ -167,9 +168,9 @@ impl RequestAccess {
         let requester = text(&created, "/spec/requester/username");
         if requester.is_empty() {
             return Err(CommandError::Usage(format!(
-                "AccessRequest `{name}` was created, and does not say who asked: the gateway does not see what is \
-                 written, so that it grants nothing. Apply the registrations of `portcullis init`, and \
-                 config/crd/accessrequests.yaml"
+                "AccessRequest `{name}` was created without its requester, so it grants nothing: the API \
+                server does not call the gateway for it. Apply the webhook configurations of `portcullis \
+                init`, and config/crd/accessrequests.yaml"
             )));
         }
         let place = match namespaces.as_slice() {
@@ -252,8 +253,8 @@ impl AccessDecision {
         let author = entry.map_or("", |entry| text(entry, "/username"));
         if author.is_empty() {
             return Err(CommandError::Usage(format!(
-                "AccessRequest `{name}` is not {done}: the API server has dropped it. Apply \
-                 config/crd/accessrequests.yaml, and the registrations of `portcullis init`"
+                "AccessRequest `{name}` is not {done}: the API server dropped the change. Apply \
+                config/crd/accessrequests.yaml, and the webhook configurations of `portcullis init`"
             )));
         }
         let mut words = Lines::new();
@@ -332,8 +333,8 @@ pub(crate) fn count_those_of_files(
     }
     if !do_any_grant {
         output::complain(
-            "note: the AccessRequests grant nothing: that takes `authorization.accessRequests`, and \
-             `clusters[].admission` of their cluster",
+            "note: the AccessRequests grant nothing: set `authorization.accessRequests`, and \
+            `clusters[].admission` of their cluster",
         );
     }
     faults

@@ -19,12 +19,11 @@ use portcullis_policy::explain::objects::{
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::field::Faults;
 
-/// Answer an AdmissionReview, or what would be asked about a manifest, offline, and explain the
-/// answer.
+/// Decide an AdmissionReview, or the admission of a manifest, offline, and explain the decision.
 ///
-/// Without `--phase`, the object is first mutated and the result validated, as by an API server
-/// that calls both endpoints. Webhooks are not called: their answers are read from `--answers`, and
-/// if one is missing there is no decision.
+/// Without `--phase`, mutates the object and then validates the result, like an API server that
+/// calls both endpoints. Webhooks are not called: their responses are read from `--answers`, and
+/// without a response that is needed there is no decision.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Admit {
@@ -46,7 +45,7 @@ pub(crate) struct Admit {
     /// Use only this policy or webhook configuration, as `/validate/NAME` and `/mutate/NAME` do.
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Recorded answers of webhooks, in YAML or JSON.
+    /// Recorded responses of webhooks, in YAML or JSON.
     #[arg(long, value_name = "FILE")]
     answers: Option<PathBuf>,
     #[command(flatten)]
@@ -93,19 +92,25 @@ impl Admit {
         };
         match (review, &self.review, &self.manifests.filename) {
             (Some(_), ..) if self.manifests.is_any_named() => Err(CommandError::Usage(
-                "a review says itself what is done by whom: `--operation`, `--user` and the like are for `-f`".to_owned(),
+                "a review already contains the operation and the user: use `--operation`, `--user` and \
+                similar flags only with `-f`"
+                    .to_owned(),
             )),
             (Some(review), Some(path), _) => {
                 let answered = answer(&asked, path, &review)?;
-                output::print(format, &AdmitInWords(&answered).lines(), &AdmitExplained::new(&answered))?;
+                output::print(
+                    format,
+                    &AdmitInWords(&answered).lines(),
+                    &AdmitExplained::new(&answered),
+                )?;
                 Ok(result(&answered))
             }
             (_, _, Some(path)) => {
                 let set = loaded.admission.for_cluster(&self.files.cluster);
                 let is_named = |group: &str, resource: &str| set.names_resource(group, resource);
-                let reviews = self
-                    .manifests
-                    .reviews(path, &loaded.kinds, || self.files.documents(), is_named)?;
+                let reviews =
+                    self.manifests
+                        .reviews(path, &loaded.kinds, || self.files.documents(), is_named)?;
                 answer_all(format, &asked, reviews)
             }
             _ => Err(CommandError::Usage(
@@ -205,16 +210,17 @@ pub(crate) fn result_of_all(objects: &[AnsweredObject]) -> CommandResult {
 #[derive(Debug, Default, clap::Args)]
 #[group(skip)]
 pub(crate) struct ManifestArguments {
-    /// Plain manifests in YAML or JSON, `-` for standard input: each is put into a review.
+    /// Manifests in YAML or JSON, `-` for standard input: a review is made of each object.
     #[arg(short, long, value_name = "FILE")]
     pub(crate) filename: Option<std::path::PathBuf>,
-    /// What is done with the objects of `-f` [default: CREATE]
+    /// The operation on the objects of `-f` [default: CREATE]
     #[arg(long, value_enum, ignore_case = true)]
     operation: Option<OperationArgument>,
-    /// The objects of `-f` as they were before; for UPDATE.
+    /// The objects of `-f` before the change, for UPDATE.
     #[arg(long, value_name = "FILE")]
     old: Option<std::path::PathBuf>,
-    /// The user who does it [default: system:admin of the groups system:masters and system:authenticated]
+    /// The user of the requests [default: system:admin of the groups system:masters and
+    /// system:authenticated]
     #[arg(long)]
     user: Option<String>,
     /// A group of the user; repeat for each.
@@ -229,7 +235,7 @@ pub(crate) struct ManifestArguments {
     /// The namespace of objects that name none [default: default]
     #[arg(short, long)]
     namespace: Option<String>,
-    /// As for a request that is not stored.
+    /// Decide as for a dry run.
     #[arg(long)]
     dry_run: bool,
 }
@@ -267,11 +273,12 @@ impl ManifestArguments {
         let old = match (self.operation, &self.old) {
             (Some(OperationArgument::Update), Some(old)) => read_objects(old)?,
             (Some(OperationArgument::Update), None) => {
-                let message = "an UPDATE needs the objects as they were before: add `--old FILE`";
+                let message = "an UPDATE needs the objects before the change: add `--old FILE`";
                 return Err(CommandError::Usage(message.to_owned()));
             }
             (_, Some(_)) => {
-                let message = "`--old` is for `--operation UPDATE`; of a DELETE, `-f` has the objects";
+                let message = "`--old` is only for `--operation UPDATE`; for a DELETE, pass the objects with \
+                    `-f`";
                 return Err(CommandError::Usage(message.to_owned()));
             }
             (_, None) => Vec::new(),

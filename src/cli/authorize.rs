@@ -44,11 +44,11 @@ pub(crate) struct Authorize {
 /// The object of a request that writes or connects, for policies with objectConditions.
 #[derive(Debug, clap::Args)]
 struct ObjectArguments {
-    /// What is written, in YAML or JSON, `-` for standard input: what `/validate` answers about it is decided
-    /// too.
+    /// The object to write, in YAML or JSON, `-` for standard input: also decide what `/validate`
+    /// answers.
     #[arg(short, long, value_name = "FILE", conflicts_with = "review")]
     filename: Option<PathBuf>,
-    /// The object as it was before; for `update` and `patch`.
+    /// The object before the change, for `update` and `patch`.
     #[arg(long, value_name = "FILE", requires = "filename")]
     old: Option<PathBuf>,
 }
@@ -208,12 +208,12 @@ impl ObjectArguments {
         let old = match (&self.old, operation) {
             (Some(old), Operation::Update) => read_objects(old)?,
             (None, Operation::Update) => {
-                let message = "an update needs the object as it was before: add `--old FILE`";
+                let message = "an update needs the object before the change: add `--old FILE`";
                 return Err(CommandError::Usage(message.to_owned()));
             }
             (Some(_), _) => {
-                let message =
-                    "`--old` is for the verbs `update` and `patch`; of a deletion, `-f` has the object";
+                let message = "`--old` is only for the verbs `update` and `patch`; for a deletion, pass the object with \
+                    `-f`";
                 return Err(CommandError::Usage(message.to_owned()));
             }
             (None, _) => Vec::new(),
@@ -256,7 +256,7 @@ impl ObjectArguments {
 fn operation_of(attributes: &Attributes<'_>) -> Result<Operation, CommandError> {
     let Target::Resource(resource) = &attributes.target else {
         return Err(CommandError::Usage(
-            "a path has no object: `-f` is for resources".to_owned(),
+            "a path has no object: use `-f` only with a resource".to_owned(),
         ));
     };
     match resource.verb.as_ref() {
@@ -265,7 +265,8 @@ fn operation_of(attributes: &Attributes<'_>) -> Result<Operation, CommandError> 
         "update" | "patch" => Ok(Operation::Update),
         "delete" | "deletecollection" => Ok(Operation::Delete),
         verb => Err(CommandError::Usage(format!(
-            "`{verb}` has no object: `-f` is for `create`, `update`, `patch`, `delete` and `deletecollection`"
+            "`{verb}` has no object: use `-f` only with `create`, `update`, `patch`, `delete` and \
+            `deletecollection`"
         ))),
     }
 }
@@ -311,7 +312,7 @@ fn note_default_roles(
     let answer = AuthorizationAnswer::new(&loaded, &files.cluster, attributes, now);
     if answer.consulted.authorization.decision == Decision::Allow {
         output::complain(format_args!(
-            "note: {lacking}: Kubernetes' default of them would allow this{}",
+            "note: {lacking}: their Kubernetes defaults would allow this{}",
             files.effect()
         ));
     }

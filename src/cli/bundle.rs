@@ -22,9 +22,9 @@ use portcullis_policy::manifest::{self, Options, Source};
 
 /// Publish policies as a signed bundle in an OCI registry, and pull it.
 ///
-/// `build` checks manifests and packs them, `push` stores the bundle under a tag. It is signed by `cosign
-/// sign --key`; gateways whose configuration names it (`manifests: [{oci: …}]`) then pull it by
-/// themselves.
+/// `build` checks manifests and packs them; `push` stores the bundle under a tag. Sign it with
+/// `cosign sign --key`: gateways whose configuration names it (`manifests: [{oci: …}]`) then pull
+/// it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BundleCommand {
@@ -54,10 +54,10 @@ struct BuildBundle {
     /// Manifests, as files or folders.
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// What the bundle is called: a gateway takes no bundle of another name.
+    /// The name of the bundle: gateways reject a bundle with another name.
     #[arg(long)]
     name: String,
-    /// The number of this version: a gateway takes only a higher one than it has.
+    /// The number of this version: gateways only accept a higher one than they have.
     #[arg(long, value_name = "NUMBER")]
     sequence: u64,
     /// The folder to write, which must be empty or not exist.
@@ -72,7 +72,7 @@ struct BuildBundle {
 struct PushBundle {
     /// The folder that `build` wrote.
     folder: PathBuf,
-    /// Where to, as `registry/repository:tag`.
+    /// The destination, as `registry/repository:tag`.
     #[arg(value_parser = reference)]
     reference: BundleReference,
     #[command(flatten)]
@@ -81,7 +81,7 @@ struct PushBundle {
     output: Output<Format>,
 }
 
-/// Pull a bundle, verify it, and write its files; or pull what a gateway's configuration names
+/// Pull a bundle, verify it and write its files, or pull the bundles of a gateway's configuration
 #[derive(Debug, clap::Args)]
 struct PullBundle {
     #[command(flatten)]
@@ -107,13 +107,13 @@ struct VerifyBundle {
 
 #[derive(Debug, clap::Args)]
 struct SignedBundle {
-    /// Where it is, as `registry/repository:tag` or `registry/repository@digest`.
+    /// The bundle, as `registry/repository:tag` or `registry/repository@digest`.
     #[arg(value_parser = reference)]
     reference: Option<BundleReference>,
-    /// The public keys, in PEM, of which one must have signed it.
+    /// Public keys in PEM, one of which must have signed the bundle.
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// What the bundle must be called [default: the repository]
+    /// The name that the bundle must have [default: the repository]
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]
@@ -122,7 +122,7 @@ struct SignedBundle {
 
 #[derive(Debug, clap::Args)]
 struct RegistryArguments {
-    /// Who may have signed the certificate of the registry, in PEM [default: whom the system trusts]
+    /// CA certificates in PEM for the registry [default: those that the system trusts]
     #[arg(long, value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
     /// The `config.json` of docker with credentials for the registry.
@@ -273,7 +273,7 @@ impl SignedBundle {
     fn source(&self) -> Result<BundleSource, CommandError> {
         let (Some(reference), Some(key)) = (&self.reference, &self.key) else {
             return Err(CommandError::Usage(
-                "name the reference of a bundle, and the public key by `--key`".to_owned(),
+                "name the reference of a bundle, and the public key with `--key`".to_owned(),
             ));
         };
         Ok(BundleSource {
@@ -294,7 +294,7 @@ fn pull_configured(path: &Path, format: Format) -> Result<CommandResult, Command
     let results = state::pull_bundles(path, &*policy_files::source());
     let results = results.map_err(|error| CommandError::Serve(error.into()))?;
     if results.is_empty() {
-        let message = format!("`{}` names no bundle in its `manifests`", path.display());
+        let message = format!("`{}` has no bundle in its `manifests`", path.display());
         return Err(CommandError::Usage(message));
     }
     let (mut reports, mut result) = (Vec::new(), CommandResult::Success);

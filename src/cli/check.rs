@@ -24,31 +24,32 @@ use portcullis_policy::manifest::MigratedObject;
 use portcullis_policy::model::User;
 use portcullis_policy::{document, manifest};
 
-/// Report all faults of a configuration and its manifests, and warn about dangerous policies.
+/// Report all errors of a configuration and its manifests, and warn about dangerous policies.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Check {
-    /// The configuration, which is checked with its manifests, keys, certificates and kubeconfigs.
+    /// The configuration to check, with its manifests, keys, certificates and kubeconfigs.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print the modern equivalents of InitializerConfigurations and
-    /// ExternalAdmissionHookConfigurations instead, as YAML.
+    /// Print InitializerConfigurations and ExternalAdmissionHookConfigurations as current kinds, in
+    /// YAML.
     #[arg(long)]
     migrate: bool,
-    /// Fail also if there are only warnings.
+    /// Treat warnings as errors.
     #[arg(long)]
     strict: bool,
-    /// Also warn about Denies and Limits on this user, for example yourself.
+    /// Also warn about Denies and Limits that apply to this user, for example yourself.
     #[arg(long = "as", value_name = "USER[,GROUP…]")]
     asker: Option<String>,
-    /// Also warn about Denies and Limits on the user of this kubeconfig, whose name and groups its API server
-    /// reports.
+    /// Also warn about Denies and Limits that apply to the user of this kubeconfig.
+    ///
+    /// The API server is asked for the name and groups of the user.
     #[arg(long, value_name = "FILE", conflicts_with = "asker")]
     kubeconfig: Option<PathBuf>,
     /// The context in the kubeconfig [default: the current one]
     #[arg(long, value_name = "NAME", conflicts_with = "asker")]
     context: Option<String>,
-    /// More manifests (files or folders); without `--config` only these are checked.
+    /// Manifests to check, as files or folders, in addition to those of `--config`.
     paths: Vec<PathBuf>,
     #[command(flatten)]
     output: Output<CheckFormat>,
@@ -64,7 +65,7 @@ Examples:
 /// The formats of `check`.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
 enum CheckFormat {
-    /// A line for each fault, and on a terminal the line of the file.
+    /// A line for each problem; on a terminal, with the line of the file.
     #[default]
     Text,
     /// One JSON document, for programs.
@@ -119,7 +120,7 @@ impl Check {
         let paths = policy_files::applied(&self.paths)?;
         if self.migrate {
             let format = self.output.output.plain().ok_or_else(|| {
-                CommandError::Usage("`--migrate` prints text or JSON: leave out `-o sarif`".to_owned())
+                CommandError::Usage("`--migrate` prints text or JSON: remove `-o sarif`".to_owned())
             })?;
             return run(self.config.as_deref(), &paths, format);
         }
@@ -133,7 +134,7 @@ impl Check {
         };
         if !paths.is_empty() && !faults.has_errors() && !policy_files::has_objects(&paths) {
             return Err(CommandError::Usage(format!(
-                "nothing was checked: there is no object in `{}` (`portcullis test` reads suites)",
+                "nothing was checked: there are no objects in `{}` (`portcullis test` reads suites)",
                 policy_files::shown(&self.paths)
             )));
         }

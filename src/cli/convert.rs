@@ -31,15 +31,18 @@ pub(crate) struct Convert {
     /// Manifests, as files or folders.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The configuration whose `authorization.neverDeny` applies [default: its default]
+    /// The configuration with `authorization.neverDeny` [default: the built-in list]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Write a file for each admission policy into this folder, instead of all to standard output; it is created if it does not
-    /// exist, and files of the same names are replaced.
+    /// Write a file for each admission policy to this folder, instead of all to standard output.
+    ///
+    /// The folder is created if it does not exist. Files with the same names are replaced.
     #[arg(long, value_name = "FOLDER")]
     into: Option<PathBuf>,
-    /// Write each test of Kyverno (`kyverno test`) among the files into this folder, as a PolicyTest for `portcullis test`
-    /// beside a copy of its policies that denies what they find.
+    /// Convert Kyverno tests (`kyverno test`) among the files to PolicyTests in this folder.
+    ///
+    /// `portcullis test` runs them. Each is written together with a copy of its policies in which
+    /// every violation is denied.
     #[arg(long, value_name = "FOLDER")]
     test: Option<PathBuf>,
     #[command(flatten)]
@@ -113,7 +116,7 @@ fn report(all: &Conversion, into: Option<&Path>, format: Format) -> Result<Comma
         output::complain(format_args!("{}: not converted: {}", remark.place, remark.text));
     }
     if all.objects.is_empty() && all.refusals.is_empty() {
-        output::complain("there is no policy to convert");
+        output::complain("there are no policies to convert");
     }
     let summary = all.summary();
     if summary.converted + summary.refused > 1 {

@@ -32,45 +32,50 @@ const MAX_PARTS: usize = 20_000;
 /// The prefix of paths in a git revision.
 const REVISION: &str = "git:";
 
-/// List what a change of policies decides differently, over all requests.
+/// Compare policies before and after a change, over all possible requests.
 ///
-/// Compares RBAC and AuthorizationPolicies, with their Denies, selectors, namespaces and periods from
-/// now on. Conditions in CEL that compare fields with constants are decided; a difference that depends
-/// on another condition is shown with it. system:masters is a group like any other, and
-/// `authorization.webhooks` have no opinion. Service accounts have the groups that their names imply. If
-/// the policies do not have the ClusterRoles that an API server creates by itself, Kubernetes' defaults
-/// count; what a binding to another role that neither side has may grant is reported as not decided.
+/// Compares RBAC and AuthorizationPolicies, including their Denies, selectors, namespaces and
+/// future validity periods. CEL conditions that compare fields with constants are decided; a
+/// difference that depends on any other condition is listed with that condition. system:masters is
+/// treated like any other group, and `authorization.webhooks` have no opinion. Service accounts
+/// have the groups that their names imply. If the policies lack the ClusterRoles that an API server
+/// creates by default, those of Kubernetes are used; what a binding to any other missing role
+/// grants is reported as not decided.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Diff {
-    /// A configuration, a manifest, a folder of manifests, or `git:REVISION:PATH` for one of these
-    /// in a revision. With `--kubeconfig` and without NEW, this is compared with the cluster.
+    /// A configuration, a manifest, a folder of manifests, or `git:REVISION:PATH` for one in a
+    /// revision.
+    ///
+    /// With `--kubeconfig` and without NEW, it is compared with the cluster.
     #[arg(value_name = "OLD")]
     first: Option<String>,
     /// The same after the change.
     #[arg(value_name = "NEW")]
     second: Option<String>,
-    /// Manifests, as files or folders, that would be applied to the cluster of `--kubeconfig`: the
-    /// cluster is compared with itself after these are applied.
+    /// Compare the cluster of `--kubeconfig` before and after applying these manifests (files or
+    /// folders).
     #[arg(short = 'f', long = "filename", value_name = "PATH", num_args = 1.., conflicts_with = "first")]
     applied: Vec<PathBuf>,
-    /// With a cluster, the configuration of its gateway, whose files also decide.
+    /// The configuration of the cluster's gateway, whose files also apply.
     #[arg(long, value_name = "FILE", conflicts_with = "second")]
     config: Option<PathBuf>,
     #[command(flatten)]
     live: LiveArguments,
-    /// The cluster that the requests come from [default: `default`; the others are compared too, and
-    /// those that differ are named]
+    /// The cluster that the requests come from [default: `default`]
+    ///
+    /// The other clusters are compared, too, and those that differ are named.
     #[arg(long, value_name = "CLUSTER")]
     cluster: Option<String>,
-    /// Exit with 1 if anybody gains anything, even under a condition, or is no longer denied what the
-    /// next authorizer may allow.
+    /// Exit with 1 if anybody gains access, even under a condition.
+    ///
+    /// Also if a request is no longer denied, and the next authorizer may allow it.
     #[arg(long)]
     no_new_access: bool,
-    /// Exit with 1 if there are such differences.
+    /// Exit with 1 if there are differences of this kind.
     #[arg(long, value_delimiter = ',')]
     fail_on: Vec<FailOn>,
-    /// Also list requests whose decision is the same, but is made by another object.
+    /// Also list requests with the same decision by another object.
     #[arg(long)]
     reasons: bool,
     #[command(flatten)]
@@ -131,7 +136,10 @@ const RULES: [(&str, &str); 5] = [
         "otherwise",
         "Requests that are denied where there was no opinion, or the reverse",
     ),
-    ("reason", "Requests that are decided as before, by something else"),
+    (
+        "reason",
+        "Requests with the same decision, made by another object",
+    ),
     (
         "invariant",
         "An AuthorizationInvariant that does not hold after the change",
@@ -198,7 +206,7 @@ impl Diff {
     pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let Sides { old, new, files } = self.sides()?;
         if is_empty(&old) && is_empty(&new) {
-            let message = "nothing was compared: neither side has a binding or an AuthorizationPolicy";
+            let message = "nothing was compared: neither OLD nor NEW has a binding or an AuthorizationPolicy";
             return Err(CommandError::Usage(message.to_owned()));
         }
         let time = TimeLimit::new();
@@ -231,7 +239,7 @@ impl Diff {
         };
         match (&self.first, &self.second) {
             (Some(_), Some(_)) if self.live.is_named() => Err(CommandError::Usage(
-                "`--kubeconfig` and `--context` name what stands in place of OLD: leave out OLD".to_owned(),
+                "`--kubeconfig` and `--context` take the place of OLD: remove OLD".to_owned(),
             )),
             (Some(old), Some(new)) => {
                 let (old, _) = self.load(old)?;
@@ -252,8 +260,8 @@ impl Diff {
                 Ok(Sides { old, new, files })
             }
             _ => Err(CommandError::Usage(
-                "name what is compared: OLD and NEW, or `--kubeconfig FILE` for the cluster as it is, with `-f PATH` \
-                 for what would be applied to it or NEW for what would be in its place"
+                "name two sets to compare: OLD and NEW, or `--kubeconfig FILE` for the cluster, with `-f \
+                PATH` for manifests to apply to it or NEW for a set to replace it"
                     .to_owned(),
             )),
         }
@@ -306,7 +314,7 @@ impl Diff {
             let report = self.report(loaded, cluster, time)?;
             if cluster != DEFAULT_CLUSTER && !report.same {
                 output::complain(format_args!(
-                    "note: the cluster `{cluster}` has differences of its own: see `--cluster {cluster}`"
+                    "note: the cluster `{cluster}` has different results: see `--cluster {cluster}`"
                 ));
                 fails |= self.fails(&report);
             }

@@ -30,7 +30,7 @@ const MAX_EARLY_BYTES: usize = 16 << 20;
 /// How many files are read at the same time.
 #[derive(Debug, Default, Clone, Copy, clap::Args)]
 pub(crate) struct FileJobs {
-    /// How many files are read at the same time, 16 at most [default: one for each processor]
+    /// The number of files to read at the same time, at most 16 [default: the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_JOBS)))]
     jobs: Option<u16>,
 }
@@ -136,7 +136,7 @@ fn work_on<'j, P>(
     work: impl Fn(&FileJob<'_, P>) -> Result<(), CommandError>,
 ) {
     let send = |piece| {
-        let stopped = |_| CommandError::Usage("a file before this one cannot be read".to_owned());
+        let stopped = |_| CommandError::Usage("an earlier file cannot be read".to_owned());
         pieces.send(Step::Piece(piece)).map_err(stopped)
     };
     for (number, path) in files {
@@ -205,7 +205,7 @@ impl FileShard {
                 index: index - 1,
                 count,
             }),
-            _ => Err("write the number of the part and how many there are, such as 1/4".to_owned()),
+            _ => Err("must be the number of the part and the number of parts, such as 1/4".to_owned()),
         }
     }
 

@@ -45,43 +45,54 @@ pub(crate) use platform::{CONFIGURATION, Examples, SERVER_NAME, SetUp};
 pub(crate) struct Init {
     /// The folder to write to. Existing files are never overwritten.
     directory: PathBuf,
-    /// A DNS name or address at which the API server reaches the gateway; repeat for each. The
-    /// first one is used in URLs. The certificate also contains the names of loopback.
+    /// A DNS name or IP address at which the API server reaches the gateway; repeat for each.
+    ///
+    /// URLs contain the first one. The certificate is also valid for the names of loopback.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<Host>,
-    /// Also write what this platform needs to be told about the gateway, in its own form: patches of its
-    /// objects, files and flags of its API servers.
+    /// Also write what this platform needs: patches of its objects, or files and flags of its API
+    /// servers.
     #[arg(long = "for", value_enum, value_name = "PLATFORM", conflicts_with_all = ["in_cluster", "if_absent", "renew", "renew_ca", "credentials"])]
     platform: Option<Platform>,
-    /// Also write manifests for `kubectl apply -k`: a gateway on each control plane node, on the
-    /// host's network, in this namespace. The API server never asks about this namespace.
+    /// Also write manifests that run a gateway on each control plane node, in this namespace.
+    ///
+    /// Apply them with `kubectl apply -k`. The gateways use the network of the host. The API server
+    /// does not call a gateway about this namespace.
     #[arg(long, value_name = "NAMESPACE")]
     in_cluster: Option<Namespace>,
-    /// The API server does not ask about service accounts of this namespace, so no Deny applies to
-    /// them; repeat for each.
+    /// Exempt the service accounts of this namespace from every Deny; repeat for each.
+    ///
+    /// The API server does not call the gateway to authorize them.
     #[arg(long = "exempt-namespace", value_name = "NAMESPACE")]
     exempt: Vec<Namespace>,
-    /// Also write what lets the gateway watch its cluster's RBAC objects, policies, Namespaces and
-    /// webhook configurations: definitions, roles and a service account, for `kubectl apply -k`.
+    /// Also write manifests that let the gateway watch the RBAC objects and policies of its cluster.
+    ///
+    /// They contain CustomResourceDefinitions, roles and a service account: apply them with
+    /// `kubectl apply -k`. The gateway then also watches Namespaces and webhook configurations.
     #[arg(long)]
     watch: bool,
-    /// Also write the ClusterRoles, Roles and bindings that this version of Kubernetes creates by itself,
-    /// as manifests, for a gateway that has RBAC in files; in an existing set-up, write only these.
+    /// Also write manifests of the RBAC objects that this version of Kubernetes creates by default.
+    ///
+    /// For gateways that read RBAC objects from files. In an existing set-up, writes only these.
     #[arg(long, value_name = "VERSION", num_args = 0..=1, require_equals = true, default_missing_value = "1.37",
         value_parser = ["1.36", "1.37"])]
     builtin_roles: Option<String>,
     /// Also write example policies with tests; those that deny are in mode Shadow.
     #[arg(long)]
     examples: bool,
-    /// Write the webhook registrations as static manifests for kube-apiserver 1.37 and later,
-    /// instead of a file for `kubectl apply`.
+    /// Write the webhook configurations as static manifests, for kube-apiserver 1.37 and later.
+    ///
+    /// By default, they are written to a file for `kubectl apply`.
     #[arg(long = "static")]
     is_static: bool,
-    /// After `--watch` and `kubectl apply -k`: write the token of the service account and the
-    /// address of the API server, as kubectl would reach it, to the folder.
+    /// Write the service account's token and the API server's address to the folder.
+    ///
+    /// Use this after `init --watch` and `kubectl apply -k`. The address is the one that kubectl
+    /// uses.
     #[arg(long, conflicts_with_all = ["hosts", "in_cluster", "exempt", "watch", "builtin_roles", "examples", "is_static", "if_absent", "renew", "renew_ca"])]
     credentials: bool,
-    /// The kubeconfig with which `--credentials` reads the token [default: as kubectl]
+    /// The kubeconfig with which `--credentials` reads the token [default: the one that kubectl
+    /// uses]
     #[arg(long, value_name = "FILE", requires = "credentials")]
     kubeconfig: Option<PathBuf>,
     /// The context in the kubeconfig [default: the current one]
@@ -91,11 +102,13 @@ pub(crate) struct Init {
     #[arg(long, value_name = "URL", requires = "credentials")]
     server: Option<String>,
     /// Issue new certificates from the CA in the folder, for the existing hosts and those of
-    /// `--host`. The old certificates are accepted until they expire.
+    /// `--host`.
+    ///
+    /// The old certificates are accepted until they expire.
     #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "watch", "builtin_roles", "examples", "is_static", "if_absent", "renew_ca"])]
     renew: bool,
-    /// Replace the CA, in two runs: after the first, both CAs are trusted; the second issues
-    /// certificates from the new one.
+    /// Replace the CA, in two runs: the first lets both CAs be trusted, the second issues new
+    /// certificates.
     #[arg(long, conflicts_with_all = ["in_cluster", "exempt", "watch", "builtin_roles", "examples", "is_static", "if_absent"])]
     renew_ca: bool,
     /// If the folder already has a set-up, leave it unchanged and succeed.
@@ -328,7 +341,7 @@ fn refuse_to_overwrite(directory: &Path, files: &[File]) -> Result<(), CommandEr
         return Ok(());
     }
     Err(CommandError::Usage(format!(
-        "`{}` already has {}: name another folder, or move these away first",
+        "`{}` already has {}: name another folder, or move these files first",
         directory.display(),
         there.join(", "),
     )))

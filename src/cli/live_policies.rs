@@ -25,8 +25,8 @@ use portcullis_policy::model::groups::RBAC;
 /// Where a cluster is, as for kubectl.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct LiveArguments {
-    /// Read the policies from the cluster of this kubeconfig, as kubectl would; with `--config`,
-    /// together with those of the gateway's files.
+    /// Read the policies from the cluster of this kubeconfig; with `--config`, also from the
+    /// gateway's files.
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
     /// The context in the kubeconfig [default: the current one]
@@ -94,7 +94,7 @@ impl<'c> LiveState<'c> {
 
     fn of(cluster: &'c LiveCluster, name: &'c str, found: LivePolicies) -> Self {
         for fault in found.faults.iter() {
-            output::complain(format_args!("warning: {fault}; it counts as absent"));
+            output::complain(format_args!("warning: {fault}; it is treated as absent"));
         }
         Self { cluster, name, found }
     }
@@ -154,7 +154,7 @@ impl<'c> LiveState<'c> {
                     faults.push(Fault::error(
                         place,
                         FaultKind::Duplicate,
-                        "the same object stands in these files before: apply each once",
+                        "the same object occurs earlier in these files: keep one of the two",
                     ));
                 }
                 Ok(object) => applied.push(Arc::new(object)),
@@ -300,7 +300,7 @@ fn other_version(cluster: &LiveCluster) -> Option<String> {
     let compiled = cluster.cel_version();
     match cluster.minor_version() {
         None => Some(format!(
-            "the API server does not say its version: expressions are compiled for Kubernetes {compiled}"
+            "the API server does not report its version: expressions are compiled for Kubernetes {compiled}"
         )),
         Some(minor) if Version::new(minor) != compiled => Some(format!(
             "expressions are compiled for Kubernetes {compiled}; the API server is of version 1.{minor}, whose CEL may \

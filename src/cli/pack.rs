@@ -13,23 +13,23 @@ use crate::recording::RecordingHeader;
 use portcullis_cel::json::Document;
 use portcullis_policy::explain::Lines;
 
-/// Write decision logs and recordings as Parquet files, which take a fiftieth of the space.
+/// Write decision logs and recordings as Parquet files, about a fiftieth of the size.
 ///
-/// The rows of each cluster and hour get files of their own: `cluster=NAME/date=DATE/hour=HOUR/….parquet`,
-/// which DuckDB, ClickHouse, Spark, Trino and Athena read as they are, and `portcullis suggest` and `portcullis
-/// replay` instead of the lines. Pack files that are complete, such as rotated ones: packing one again
-/// replaces its Parquet files by the same, but one that has grown since would count twice. At a line that
-/// cannot be read nothing of its file is written, and the command stops.
+/// Writes separate files for each cluster and hour, `cluster=NAME/date=DATE/hour=HOUR/….parquet`.
+/// DuckDB, ClickHouse, Spark, Trino and Athena read them, and so do `portcullis suggest` and
+/// `portcullis replay`. Pack only complete files, such as rotated ones: packing a file again
+/// replaces its Parquet files, but a file that has grown since would be counted twice. If a line
+/// cannot be read, the command stops and writes nothing of that file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Pack {
     /// Decision logs and recordings, or folders of recordings; `-` for standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// The folder to write into; it is created if it does not exist.
+    /// The folder to write to; it is created if it does not exist.
     #[arg(long, value_name = "FOLDER")]
     into: PathBuf,
-    /// Leave out lines that cannot be read, with a warning.
+    /// Skip lines that cannot be read, with a warning.
     #[arg(long)]
     skip_broken: bool,
     #[command(flatten)]
@@ -95,7 +95,7 @@ impl Pack {
             if found.is_empty() {
                 let path = path.display();
                 return Err(CommandError::Usage(format!(
-                    "there is no recording in `{path}`: of decision logs, name the files"
+                    "there is no recording in `{path}`: to pack decision logs, name the files"
                 )));
             }
             found.sort();
@@ -118,7 +118,7 @@ impl Pack {
         if broken > MAX_BROKEN_LINES_SHOWN {
             let more = broken - MAX_BROKEN_LINES_SHOWN;
             let path = path.display();
-            output::complain(format_args!("warning: {path}: {more} more lines were left out"));
+            output::complain(format_args!("warning: {path}: {more} more lines were skipped"));
         }
         let (kind, packed) = match run.packer {
             None => (RowKind::Decision, PackedFiles::default()),
@@ -147,7 +147,7 @@ impl PackRun<'_> {
         let (text, is_last) = match line {
             TextLine::Whole(text) => (text, false),
             TextLine::Last(text) => (text, true),
-            TextLine::TooLong => return self.broken(number, &"longer than any line that is written"),
+            TextLine::TooLong => return self.broken(number, &"longer than any line of a recording"),
         };
         let text = text.trim_ascii_end();
         if text.starts_with(HEADER) {
@@ -155,7 +155,7 @@ impl PackRun<'_> {
         }
         if is_last && Document::parse_bytes(text).is_err() {
             self.broken += 1;
-            self.complain(number, "cut off, as when a process is killed: it is left out");
+            self.complain(number, "cut off, as when a process is killed: skipped");
             return Ok(());
         }
         if self.packer.is_none() {
@@ -186,7 +186,7 @@ impl PackRun<'_> {
             }
             Some((RowKind::Recording, _)) => Ok(()),
             Some((RowKind::Decision, _)) => {
-                let why = "a recording begins behind lines of a decision log: pack them apart";
+                let why = "a recording begins after lines of a decision log: pack them separately";
                 Err(unpacked(self.path, number, &why))
             }
         }
@@ -194,7 +194,7 @@ impl PackRun<'_> {
 
     fn broken(&mut self, number: u64, why: &dyn std::fmt::Display) -> Result<(), CommandError> {
         if !self.command.skip_broken {
-            let why = format!("{why}; `--skip-broken` leaves such lines out");
+            let why = format!("{why}; `--skip-broken` skips such lines");
             return Err(unpacked(self.path, number, &why));
         }
         self.broken += 1;

@@ -23,10 +23,10 @@ use portcullis_policy::model::groups::RBAC;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct PolicyFiles {
-    /// The configuration whose policies decide [default: that of the development set-up]
+    /// The configuration with the policies [default: that of the development set-up]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Manifests, as files or folders, that decide in place of a configuration.
+    /// Manifests of the policies, as files or folders, instead of a configuration.
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "config")]
     pub(crate) manifests: Vec<PathBuf>,
     /// The cluster that the request comes from.
@@ -92,8 +92,9 @@ impl PolicyFiles {
     /// Connects to the cluster on the command line, and reads the gateway's named configuration.
     fn connect(&self) -> Result<(LiveCluster, Option<GatewayFiles>), CommandError> {
         if !self.manifests.is_empty() {
-            let message = "the policies are those of `--manifests`, or those of the cluster of `--kubeconfig` and \
-                           `--context`, to which `--config` adds the gateway's own";
+            let message = "policies come either from `--manifests` or from the cluster of `--kubeconfig` and \
+                `--context`: remove one of these options. To add the gateway's own policies to those of a \
+                cluster, use `--config`";
             return Err(CommandError::Usage(message.to_owned()));
         }
         let config = self.config.as_deref().map(GatewayFiles::read).transpose()?;
@@ -111,8 +112,8 @@ impl PolicyFiles {
         }
         if purpose != PolicyPurpose::Admission {
             output::complain(
-                "note: these are the policies of the cluster alone; to add those in the gateway's files, its \
-                 `neverDeny` and its other authorizers, name its configuration with `--config`",
+                "note: only the policies of the cluster are used; to add those in the gateway's files, its \
+                `neverDeny` and its other authorizers, name its configuration with `--config`",
             );
         }
         let purpose = match purpose {
@@ -190,7 +191,7 @@ impl PolicyFiles {
     fn with_default_roles(&self, mut loaded: LoadedPolicies) -> LoadedPolicies {
         if let Some(lacking) = self.lacking_default_roles(&loaded) {
             output::complain(format_args!(
-                "note: {lacking}, so Kubernetes' default of them counts{}",
+                "note: {lacking}, so their Kubernetes defaults are used{}",
                 self.effect()
             ));
             loaded.add_default_roles();
@@ -218,7 +219,8 @@ impl PolicyFiles {
     pub(crate) fn effect(&self) -> &'static str {
         match self.manifests.is_empty() {
             true => {
-                "; `serve` grants nothing by roles that it was not given: `portcullis init DIR --builtin-roles` writes them"
+                "; `serve` grants nothing by roles that are not in its files or clusters: `portcullis init \
+                DIR --builtin-roles` writes them"
             }
             false => "",
         }
@@ -335,9 +337,9 @@ pub(crate) fn configuration(named: Option<&Path>) -> Result<PathBuf, CommandErro
         Some(path) => regular(path).map(|()| path.to_owned()),
         None if Path::new(DEVELOPMENT).is_file() => Ok(PathBuf::from(DEVELOPMENT)),
         None => Err(CommandError::Usage(format!(
-            "name what decides: `--config FILE` for a gateway's configuration, `--manifests PATH` for manifests or \
-             `--kubeconfig FILE` for a cluster, where the command has it. `{0} init DIR` creates a configuration, and \
-             `{0}` without arguments a set-up to try things with, which is used where nothing is named",
+            "name the policies: `--config FILE` for a gateway's configuration, `--manifests PATH` for \
+            manifests or, if the command has it, `--kubeconfig FILE` for a cluster. `{0} init DIR` creates a \
+            configuration; `{0}` without arguments creates a development set-up, which is used by default",
             output::program()
         ))),
     }
@@ -352,8 +354,8 @@ pub(crate) fn regular(path: &Path) -> Result<(), CommandError> {
     readable(path)?;
     if path.is_dir() {
         let message = format!(
-            "`{}` is a folder, where one file belongs: name folders of manifests with `--manifests`, or for `check` without \
-             an option",
+            "`{}` is a folder, not a file: name folders of manifests with `--manifests`, or for `check` \
+            without an option",
             path.display()
         );
         return Err(CommandError::Usage(message));

@@ -37,14 +37,15 @@ use portcullis_policy::model::Time;
 /// The interval at which the state of the pods is read.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Register webhooks with the API server of this cluster, with a token in their path, and renew it.
+/// Register webhooks whose path contains a token with the cluster's API server, and renew the
+/// token.
 ///
-/// For gateways whose API server can be given no flags, as on managed clusters; the chart runs it.
+/// For clusters whose API server flags cannot be set, such as managed ones. The chart runs this
+/// command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Register {
-    /// A file with webhook configurations whose webhooks are to be registered; repeat for each. The objects
-    /// must exist in the cluster.
+    /// A file with webhook configurations, which must exist in the cluster; repeat for each.
     #[arg(short, long = "filename", value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// The Secret that holds the token, the certificate and its key. It must exist, and may be empty.
@@ -53,29 +54,34 @@ pub(crate) struct Register {
     /// The namespace of the Secret and of the gateways [default: that of the kubeconfig or of the pod]
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// A DNS name by which the API server reaches the gateways, for their certificate; repeat for each.
-    /// Without one, only the token is made, and another program makes the certificate.
+    /// A DNS name at which the API server reaches the gateways, for their certificate; repeat for
+    /// each.
+    ///
+    /// Without a name, only the token is created, and another program must create the certificate.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<Host>,
-    /// Register once the pods of this Deployment or DaemonSet are those of its current version, and one of
-    /// them is ready.
+    /// Wait until all pods of this Deployment or DaemonSet have its current version and one is
+    /// ready.
     #[arg(long, value_name = "KIND/NAME", value_parser = Workload::parse)]
     after: Option<Workload>,
-    /// How long to wait for that.
+    /// The maximum time to wait for `--after`.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     timeout: Duration,
-    /// Replace a certificate and a token that were made before this time. Otherwise they are replaced
-    /// after eight months.
+    /// Replace a certificate and a token created before this time [default: eight months ago].
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     renew_before: Option<Time>,
-    /// How long pods and API servers may take until they have read a change. A replacement has three steps, each in
-    /// a run of its own, which are at least so far apart.
+    /// The maximum time that pods and API servers take to read a change.
+    ///
+    /// A replacement has three steps, each in a separate run, at least this long after the one
+    /// before.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     propagation: Duration,
-    /// Take the webhooks out of the webhook configurations again, so that the API server calls no gateway.
+    /// Remove the webhooks from the webhook configurations, so that the API server calls no
+    /// gateway.
     #[arg(long)]
     remove: bool,
-    /// The kubeconfig of the cluster [default: as kubectl, or the ServiceAccount of the pod]
+    /// The kubeconfig of the cluster [default: the one that kubectl uses, or the pod's
+    /// ServiceAccount]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context in the kubeconfig [default: the current one]
@@ -112,7 +118,7 @@ impl Register {
     pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let now = SystemTime::now();
         if self.renew_before.is_some_and(|before| before > now.into()) {
-            let message = "`--renew-before` is in the future: name a time that has passed";
+            let message = "`--renew-before` is in the future: name a time in the past";
             return Err(CommandError::Usage(message.to_owned()));
         }
         let configurations = self.configurations()?;
@@ -186,8 +192,8 @@ impl Register {
         cluster.secret(namespace, &self.secret)?.ok_or_else(|| {
             let Self { secret, .. } = self;
             CommandError::Usage(format!(
-                "there is no Secret `{secret}` in namespace `{namespace}`, which the chart brings: `kubectl create \
-                 secret generic {secret} --namespace {namespace}` makes an empty one"
+                "there is no Secret `{secret}` in namespace `{namespace}`, which the chart creates: `kubectl \
+                create secret generic {secret} --namespace {namespace}` makes an empty one"
             ))
         })
     }
@@ -203,7 +209,7 @@ impl Register {
             }
         }
         if configurations.is_empty() {
-            let message = "the files name no webhook configuration";
+            let message = "the files contain no webhook configuration";
             return Err(CommandError::Usage(message.to_owned()));
         }
         Ok(configurations)
@@ -304,8 +310,8 @@ fn check(configuration: &Value) -> Result<(), String> {
             .and_then(Value::as_str);
         if !path.is_some_and(|path| path.starts_with('/')) {
             return Err(format!(
-                "{kind}: webhooks[{index}].clientConfig.service.path: write the path at the gateway without a token, such \
-                 as `/validate`"
+                "{kind}: webhooks[{index}].clientConfig.service.path: must be the path of the gateway without \
+                a token, such as `/validate`"
             ));
         }
     }
@@ -356,7 +362,7 @@ fn apply_existing(
                 continue;
             }
             return Err(CommandError::Usage(format!(
-                "there is no `{name}` in the cluster: the chart brings it, so install that again"
+                "there is no `{name}` in the cluster: install the chart again, which creates it"
             )));
         };
         let after = cluster.apply(&object)?;

@@ -41,34 +41,36 @@ use report::{ChangeExample, ChangeWeights, ReplayFormat, ReplayReport};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Replay {
-    /// The configuration whose policies decide [default: that of the development set-up]
+    /// The configuration with the policies [default: that of the development set-up]
     #[arg(long, value_name = "NEW")]
     config: Option<PathBuf>,
-    /// Manifests, as files or folders, that decide in place of a configuration.
+    /// Manifests of the policies, as files or folders, instead of a configuration.
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "config")]
     manifests: Vec<PathBuf>,
-    /// Compare with what this configuration decides, instead of with what was recorded.
+    /// Compare with the decisions of this configuration, instead of the recorded ones.
     #[arg(long, value_name = "OLD")]
     baseline: Option<PathBuf>,
     /// Decide for this time instead of the recorded ones, in RFC 3339.
     #[arg(long, value_name = "TIME", value_parser = super::policy_files::parse_time)]
     at: Option<Time>,
-    /// Decide reviews of callers with `pathToken` too: users can claim with its token what never happened.
+    /// Include reviews of callers with `pathToken`: users who know the token can forge them.
     #[arg(long)]
     with_path_token: bool,
-    /// Changes that do not affect the exit code: a regular expression for `FROM->TO CAUSE`, such as
-    /// `deny->allow AuthorizationPolicy/trial`.
+    /// Ignore changes that match this regular expression, for the exit code.
+    ///
+    /// It must match `FROM->TO CAUSE`, such as `deny->allow AuthorizationPolicy/trial`.
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     allow_changes: Option<String>,
-    /// Say how often what changes was asked: folders of `usage.folder`, or files in them.
+    /// Show how often the changed requests were made: folders of `usage.folder`, or files in them.
     #[arg(long, value_name = "FOLDER", num_args = 1..)]
     weigh: Vec<PathBuf>,
-    /// Decide one part of the files, the first by `1/4`: results of all parts, as JSON, can be added up.
+    /// Decide only part I of N of the files, such as `1/4`: the JSON results of all parts can be
+    /// added up.
     #[arg(long, value_name = "I/N", default_value = "1/1", hide_default_value = true, value_parser = FileShard::parse)]
     shard: FileShard,
     #[command(flatten)]
     jobs: FileJobs,
-    /// Files of a recording, or what `pack` made of them, or folders of these; `-` for standard input.
+    /// Recordings or the files that `pack` wrote, or folders of these; `-` for standard input.
     #[arg(value_name = "RECORDING", required = true)]
     recordings: Vec<PathBuf>,
     #[command(flatten)]
@@ -85,7 +87,7 @@ Examples:
 fn expression(text: &str) -> Result<Regex, CommandError> {
     let wrong = |error| {
         CommandError::Usage(format!(
-            "`--allow-changes {text}` is no regular expression: {error}"
+            "`--allow-changes {text}` is not a regular expression: {error}"
         ))
     };
     Regex::new(text).map_err(wrong)
@@ -186,7 +188,7 @@ impl Replay {
         if all.unproven > 0 {
             let reviews = output::count(all.unproven, "review");
             output::complain(format_args!(
-                "{reviews} of callers with a path token left out: `--with-path-token` decides them"
+                "{reviews} of callers with a path token were skipped: include them with `--with-path-token`"
             ));
         }
         let weights = run
@@ -198,7 +200,7 @@ impl Replay {
         if report.is_empty() && self.shard.count == 1 {
             let recordings = policy_files::shown(&self.recordings);
             return Err(CommandError::Usage(format!(
-                "no review of `{recordings}` was decided"
+                "no reviews in `{recordings}` were decided"
             )));
         }
         Ok(if report.is_failure() {

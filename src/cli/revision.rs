@@ -121,7 +121,7 @@ fn git(arguments: &[&str]) -> Result<String, String> {
     let done = running.wait().map_err(failed)?;
     if is_too_long {
         return Err(format!(
-            "it has more than the {MAX_REVISION_FILES} files that are read: name a folder below"
+            "it has more than {MAX_REVISION_FILES} files: name a folder below it"
         ));
     }
     if !done.success() {
@@ -133,7 +133,7 @@ fn git(arguments: &[&str]) -> Result<String, String> {
             .map_err(failed)?;
         return Err(String::from_utf8_lossy(&told).into_owned());
     }
-    String::from_utf8(answer).map_err(|_| "a name is not UTF-8".to_owned())
+    String::from_utf8(answer).map_err(|_| "a file name is not UTF-8".to_owned())
 }
 
 /// `path`, which is relative to the folder `prefix`, from the top of the repository.
@@ -145,7 +145,7 @@ fn within_repository(prefix: &Path, path: &Path) -> Result<PathBuf, String> {
             Component::CurDir => {}
             Component::ParentDir if whole.pop() => {}
             Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
-                return Err("name a path in the repository, relative to the present folder".to_owned());
+                return Err("name a path in the repository, relative to the current folder".to_owned());
             }
         }
     }
@@ -214,7 +214,7 @@ fn entry(line: &str) -> Result<TreeEntry, String> {
     };
     let path = PathBuf::from(path);
     if !path.components().all(|part| matches!(part, Component::Normal(_))) {
-        return Err(format!("`{}` is no path of a file", path.display()));
+        return Err(format!("`{}` is not the path of a file", path.display()));
     }
     let kind = match mode {
         "120000" => EntryKind::Link,
@@ -254,7 +254,7 @@ fn each_content(
         output.read_line(&mut head).map_err(failed)?;
         if !head.ends_with(&format!(" {}\n", entry.bytes)) {
             return Err(format!(
-                "git has no content of `{}`: if the clone is a partial one, fetch it first",
+                "git does not have the content of `{}`: if the clone is a partial one, fetch it first",
                 entry.path.display()
             ));
         }
@@ -282,7 +282,7 @@ fn stays_within(link: &TreeEntry, folder: &Path) -> Result<(), String> {
     let folder = folder.canonicalize().map_err(|error| error.to_string())?;
     match folder.join(&link.path).canonicalize() {
         Ok(target) if !target.starts_with(&folder) => Err(format!(
-            "`{}` is a link to what is not in the revision's folder: compare a checkout of it",
+            "`{}` is a symbolic link that leads out of the revision's folder: compare a checkout of it",
             link.path.display()
         )),
         _ => Ok(()),

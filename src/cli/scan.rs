@@ -91,7 +91,7 @@ impl Scan {
         if !is_matched {
             let objects = output::count(totals.unmatched, "object");
             output::complain(format_args!(
-                "{objects} matched by no policy, which --require-match does not allow"
+                "{objects} matched by no policy (not allowed by --require-match)"
             ));
         }
         let needs_validation = !self.require_match || totals.unjudged == 0;
@@ -100,11 +100,12 @@ impl Scan {
             let means = if needs_validation {
                 ""
             } else {
-                ", which --require-match does not allow"
+                " (not allowed by --require-match)"
             };
             output::complain(format_args!(
-                "warning: {objects} judged by no policy{means}: every policy that applies was skipped, because it depends on \
-                 what a scan does not know; name the user with `--user`, or ask `portcullis admit` for them"
+                "warning: {objects} evaluated by no policy{means}: every policy that applies depends on \
+                something that a scan does not know, and was skipped; name the user with `--user`, or use \
+                `portcullis admit`"
             ));
         }
         Ok(match totals.is_sound && is_matched && needs_validation {
@@ -125,7 +126,7 @@ impl Scan {
         if self.write_reports {
             input::write_reports(cluster, place, &reports)?;
         }
-        self.result(report.finish()?, "what was listed of the cluster")
+        self.result(report.finish()?, "the objects listed from the cluster")
     }
 
     /// A scanner with the policies of files or of `cluster`, and the Namespaces and parameters of
@@ -195,7 +196,7 @@ impl Scan {
         if !webhooks.is_empty() {
             let names = webhooks.into_iter().collect::<Vec<_>>().join(", ");
             output::complain(format_args!(
-                "note: webhooks are not called, so what they refuse or change is not seen: {names}"
+                "note: webhooks are not called, so what they would refuse or change is not reported: {names}"
             ));
         }
         if !set.has_bound_policies() {

@@ -37,13 +37,14 @@ use portcullis_policy::field::Faults;
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Serve {
-    /// The configuration [default: that of the development set-up in `.portcullis/`, where
-    /// `portcullis` without a command made one]
+    /// The configuration file [default: that of the development set-up in `.portcullis/`, if there
+    /// is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Confirm that objects which are missing in a watched cluster are gone: until every kind of it has
-    /// been listed, missing objects count as deleted, even if the lists are older than what was known or
-    /// lack most objects. May be given several times.
+    /// Accept that objects missing in this watched cluster were deleted; repeat for each cluster.
+    ///
+    /// Applies until every kind of the cluster has been listed, even if the lists are older than
+    /// the known objects or lack most of them.
     #[arg(long, value_name = "CLUSTER")]
     accept_absence: Vec<String>,
     #[command(flatten)]
@@ -77,9 +78,8 @@ pub(crate) fn existing() -> Result<PathBuf, CommandError> {
     found()?.ok_or_else(|| {
         let portcullis = output::program();
         CommandError::Usage(format!(
-            "nothing says what to serve: name a configuration by `--config FILE`, make one by \
-             `{portcullis} init DIR`, or run `{portcullis}` alone, which makes a development set-up in \
-             `.portcullis/` and serves it"
+            "no configuration: name one with `--config FILE`, create one with `{portcullis} init DIR`, or run \
+            `{portcullis}` without arguments to create and serve a development set-up in `.portcullis/`"
         ))
     })
 }
@@ -131,8 +131,8 @@ fn check_ports() -> Result<(), CommandError> {
     for port in PORTS {
         if let Err(error) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
             return Err(CommandError::Usage(format!(
-                "cannot listen on 127.0.0.1:{port}: {error}: stop the program that does, or let `{} init \
-                 DIR` make a set-up whose configuration you give other addresses",
+                "cannot listen on 127.0.0.1:{port}: {error}: stop the program that does, or create a set-up \
+                with `{} init DIR` and set other addresses in its configuration",
                 output::program()
             )));
         }
@@ -308,13 +308,13 @@ impl Serve {
     fn check_clusters(&self, config: &Config) -> Result<(), CommandError> {
         for name in &self.accept_absence {
             if !config.clusters.iter().any(|entry| entry.name == *name) {
-                let message = format!("--accept-absence: `{name}` is no cluster of `clusters`");
+                let message = format!("--accept-absence: `{name}` is not a cluster in `clusters`");
                 return Err(CommandError::Usage(message));
             }
             tracing::warn!(
                 cluster = name,
-                "what is absent in the cluster is accepted until all is listed: start without \
-                 `--accept-absence` the next time"
+                "objects missing in the cluster count as deleted until all kinds are listed: start without \
+                `--accept-absence` the next time"
             );
         }
         Ok(())
@@ -350,7 +350,7 @@ impl GatewayStart {
             Ok(snapshot) => Some(Self::of_last_good(snapshot, faults, now)),
             Err(error) => {
                 if !matches!(error, LastGoodError::NotConfigured) {
-                    tracing::error!(%error, "cannot start with the last good set either");
+                    tracing::error!(%error, "cannot use the last good set either");
                 }
                 let path = path.display().to_string();
                 output::complain_in_lines(&CommandError::Faulty { path, faults }.in_words());
@@ -364,7 +364,7 @@ impl GatewayStart {
         tracing::error!(
             revision = %snapshot.revision,
             faults = faults.len(),
-            "the files have faults: serving the last good set"
+            "the files have errors: serving the last good set"
         );
         let failure = ReloadFailure {
             at: now,
@@ -386,7 +386,7 @@ fn pulled_any(path: &Path, source: &dyn ManifestSource) -> bool {
     });
     for (bundle, result) in &results {
         if let Err(error) = result {
-            tracing::error!(bundle = bundle.name, reference = %bundle.reference, %error, "the bundle was not taken");
+            tracing::error!(bundle = bundle.name, reference = %bundle.reference, %error, "the bundle was rejected");
         }
     }
     results.iter().any(|(_, result)| result.is_ok())

@@ -102,8 +102,8 @@ fn idle_words(part: &IdlePart) -> String {
         format!("{}{more}", quoted.join(", "))
     };
     match part {
-        IdlePart::Rule(_) => "this rule never applies: no request fits it, the policy's subjects and its \
-                              conditions; mend or remove it"
+        IdlePart::Rule(_) => "this rule never applies: no request matches the rule, the subjects and the \
+            conditions of the policy; correct or remove it"
             .to_owned(),
         IdlePart::Deny(others) => format!(
             "this policy changes nothing: all that it denies is denied by {}; remove it, or one of them",
@@ -114,15 +114,15 @@ fn idle_words(part: &IdlePart) -> String {
             list(bindings)
         ),
         IdlePart::Condition(_, true) => {
-            "this condition makes no difference: it lets the policy apply to every request that its rules are \
-             about; remove it"
+            "this condition makes no difference: it is true for every request that the rules match; remove it"
                 .to_owned()
         }
         IdlePart::Condition(_, false) => {
-            "with this condition the policy never applies: no request that its rules are about fulfils it".to_owned()
+            "with this condition the policy never applies: it is false for every request that the rules match"
+                .to_owned()
         }
         IdlePart::Exclusion(_) => {
-            "this excludes nobody: none of `subjects` can be it; remove it, or correct its name".to_owned()
+            "this excludes nobody: it matches none of `subjects`; remove it, or correct its name".to_owned()
         }
     }
 }
@@ -198,11 +198,11 @@ fn warning(policy: &AuthorizationPolicy, asker: &User<'_>, place: Place) -> Faul
     };
     let asker = &asker.name;
     let says = match policy.effect {
-        Effect::Limit => format!(
-            "this Limit leaves you, `{asker}`, nothing but what its rules cover{under}: if you are to do more"
-        ),
+        Effect::Limit => {
+            format!("this Limit leaves you, `{asker}`, nothing but what its rules cover{under}: to do more")
+        }
         Effect::Deny | Effect::Allow => {
-            format!("this Deny refuses you, `{asker}`{under}: if you are to keep what its rules cover")
+            format!("this Deny refuses you, `{asker}`{under}: to keep access to what its rules cover")
         }
     };
     let message = format!("{says}, exclude yourself or a group of yours with `excludeSubjects`");

@@ -31,28 +31,28 @@ use portcullis_policy::model::Time;
 use report::{Causes, DecidedTimes, LogLine, LogTotals, SuggestReport, SuggestedRoles, UnusedObjects};
 use usage::{AllowedRequests, LeftOut, RequestMemory, UsedNames, UsedResource, UserUsage, WideningOptions};
 
-/// Suggest the least RBAC that allows what a decision log shows.
+/// Suggest the least RBAC that allows the requests of a decision log.
 ///
-/// Prints Roles, ClusterRoles and bindings that allow each user and service account what RBAC allowed
-/// it according to the log, and nothing else. With `--config` or `--manifests`, also lists which of their
-/// bindings, rules and policies decided nothing. A line of the log is a question of the API server, not
-/// an action.
+/// Prints Roles, ClusterRoles and bindings that allow each user and service account what RBAC
+/// allowed it according to the log, and nothing else. With `--config` or `--manifests`, also lists
+/// which of their bindings, rules and policies decided nothing. A line of the log shows what the
+/// API server asked, not that it happened.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Suggest {
-    /// Decision logs, or the files that `pack` made of them, or folders of these; `-` for standard input.
+    /// Decision logs or the files that `pack` wrote, or folders of these; `-` for standard input.
     #[arg(required_unless_present = "usage", value_name = "DECISION-LOG")]
     logs: Vec<PathBuf>,
-    /// Folders of `usage.folder`, or files in them: hourly counts, of as many gateways as are named.
+    /// Hourly counts of one or more gateways: folders of `usage.folder`, or files in them.
     #[arg(long, value_name = "FOLDER", num_args = 1..)]
     usage: Vec<PathBuf>,
     /// Include what AuthorizationPolicies and other authorizers allowed.
     #[arg(long)]
     all: bool,
-    /// Do not comment out what is sensitive (secrets, impersonate, bind, escalate, exec …).
+    /// Do not comment out sensitive permissions (secrets, impersonate, bind, escalate, exec …).
     #[arg(long)]
     with_sensitive: bool,
-    /// Count decisions for callers with `pathToken` too: users can claim with its token what never happened.
+    /// Include decisions for callers with `pathToken`: users who know the token can forge reviews.
     #[arg(long)]
     with_path_token: bool,
     #[command(flatten)]
@@ -60,14 +60,15 @@ pub(crate) struct Suggest {
     /// The cluster whose decisions are counted [default: that of the log]
     #[arg(long)]
     cluster: Option<String>,
-    /// The configuration of the gateway, to list what decided nothing; with `--kubeconfig`, together
-    /// with the cluster's policies.
+    /// The configuration of the gateway: also list its policies that decided nothing.
+    ///
+    /// With `--kubeconfig`, together with the policies of the cluster.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Manifests, as files or folders, to list what decided nothing.
+    /// Manifests, as files or folders: also list those that decided nothing.
     #[arg(long, value_name = "PATH", num_args = 1.., conflicts_with = "config")]
     manifests: Vec<PathBuf>,
-    /// The kubeconfig of the cluster whose RBAC and policies may have decided nothing.
+    /// The kubeconfig of the cluster: also list its RBAC objects and policies that decided nothing.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context in the kubeconfig [default: the current one]
@@ -166,7 +167,7 @@ impl Suggest {
             let mut found = column_files(path).map_err(|source| CommandError::file("read", path, source))?;
             if found.is_empty() {
                 return Err(CommandError::Usage(format!(
-                    "there is no Parquet file in `{}`: of logs that are not packed, name the files",
+                    "there is no Parquet file in `{}`: for logs that are not packed, name the files",
                     path.display()
                 )));
             }
@@ -269,7 +270,7 @@ impl Suggest {
         times.into_iter().flatten().for_each(|time| seen.add_time(time));
         if gathered.causes.len() >= MAX_CLUSTERS && !gathered.causes.contains_key(&cluster) {
             return Err(CommandError::Usage(format!(
-                "the logs have decisions for more than {MAX_CLUSTERS} clusters: choose one by `--cluster`"
+                "the logs have decisions for more than {MAX_CLUSTERS} clusters: choose one with `--cluster`"
             )));
         }
         let causes = gathered.causes.entry(cluster.clone()).or_default();
@@ -277,7 +278,7 @@ impl Suggest {
         if gathered.objects > MAX_OBJECTS {
             // Otherwise objects that are not kept would be reported as unused.
             return Err(CommandError::Usage(format!(
-                "the logs name more than {MAX_OBJECTS} objects and rules as what decided: name fewer logs"
+                "the logs name more than {MAX_OBJECTS} objects and rules that decided: name fewer logs"
             )));
         }
         let usage = gathered.usage.entry(cluster).or_default();
@@ -299,7 +300,9 @@ impl Suggest {
         let unproven = match gathered.seen.unproven {
             0 => String::new(),
             left_out => {
-                format!(", but for {left_out} of callers with a path token, which `--with-path-token` counts")
+                format!(
+                    ", except {left_out} of callers with a path token, which `--with-path-token` includes"
+                )
             }
         };
         CommandError::Usage(format!(
@@ -322,7 +325,7 @@ impl Suggest {
             };
             let clusters = Vec::from_iter(clusters.into_iter().take(MAX_NAMED_CLUSTERS)).join("`, `");
             return Err(CommandError::Usage(format!(
-                "the logs have decisions for the clusters `{clusters}`{more}: choose one by `--cluster`"
+                "the logs have decisions for the clusters `{clusters}`{more}: choose one with `--cluster`"
             )));
         }
         let only = clusters.into_iter().next();

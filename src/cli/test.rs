@@ -37,7 +37,7 @@ pub(crate) struct Test {
     /// Run only the cases whose suite and name, as `suite/name`, match this regular expression.
     #[arg(long, value_name = "REGEX")]
     run: Option<String>,
-    /// List the cases that pass, too.
+    /// Also list the cases that pass.
     #[arg(short, long)]
     verbose: bool,
     /// Write the result to this file as JUnit XML.
@@ -46,10 +46,10 @@ pub(crate) struct Test {
     /// Show which policies, rules, validations, mutations and matchConditions the cases reached.
     #[arg(long)]
     coverage: bool,
-    /// Fail if less than this is covered, in percent.
+    /// Fail if the coverage is lower than this.
     #[arg(long, value_name = "PERCENT", requires = "coverage", value_parser = percent)]
     fail_under: Option<f64>,
-    /// Write the coverage, by the lines of the manifests, to this file in the format of lcov.
+    /// Write the coverage of manifest lines to this file, in the format of lcov.
     #[arg(long, value_name = "FILE")]
     coverage_lcov: Option<PathBuf>,
     /// Of cases that name no time of their own.
@@ -74,7 +74,7 @@ fn regex(text: &str) -> Result<Regex, CommandError> {
     Regex::new(text).map_err(|error| {
         let reason = std::error::Error::source(&error).map(ToString::to_string);
         let reason = reason.unwrap_or_else(|| error.to_string());
-        CommandError::Usage(format!("`--run {text}` is no regular expression: {reason}"))
+        CommandError::Usage(format!("`--run {text}` is not a regular expression: {reason}"))
     })
 }
 

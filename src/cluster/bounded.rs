@@ -77,7 +77,7 @@ struct IdleTimeout {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError<E> {
     /// No data arrives.
-    #[error("the API server's answer does not go on: nothing came for {0:?}")]
+    #[error("the API server's response stalled: no data for {0:?}")]
     Silent(Duration),
     /// The connection failed.
     #[error(transparent)]

@@ -340,12 +340,12 @@ pub(crate) struct ConnectionPlace(ClusterConnections);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TooManyConnections {
     /// Of the cluster.
-    #[error("{MAX_OF_CLUSTER} connections to it are open already, as many as there may be of one cluster")]
+    #[error("{MAX_OF_CLUSTER} connections to it are already open, the maximum for one cluster")]
     OfCluster,
     /// Of all clusters.
     #[error(
-        "{0} connections to API servers are open already: this one speaks HTTP/1.1, so that each watch takes one; let \
-         it speak HTTP/2, or raise the limit of open files"
+        "{0} connections to API servers are open already: this one uses HTTP/1.1, so each watch needs a \
+        connection; enable HTTP/2 on it, or raise the limit of open files"
     )]
     OfAll(usize),
 }

@@ -329,18 +329,18 @@ impl SchemaState {
         match self {
             Self::Awaited | Self::Recent | Self::Current => None,
             Self::Refused => Some(
-                "not taken: the gateway may not list customresourcedefinitions, so the API server may drop \
-                 restrictions: apply config/cluster/gateway.yaml"
+                "rejected: the gateway may not list customresourcedefinitions, so the API server may drop \
+                restrictions: apply config/cluster/gateway.yaml"
                     .to_owned(),
             ),
             Self::Undefined => Some(
-                "not taken: the API server has no CustomResourceDefinition of its kind, so it may drop restrictions: \
-                 apply config/crd/"
+                "rejected: the API server has no CustomResourceDefinition of its kind, so it may drop \
+                restrictions: apply config/crd/"
                     .to_owned(),
             ),
             Self::Lacks(missing, file) => Some(format!(
-                "not taken: its CustomResourceDefinition lacks {}, so the API server may drop restrictions: apply \
-                 config/crd/{file}.yaml of the gateway's version",
+                "rejected: its CustomResourceDefinition lacks {}, so the API server may drop restrictions: \
+                apply config/crd/{file}.yaml of the gateway's version",
                 missing.names()
             )),
         }
@@ -441,8 +441,8 @@ impl CustomDefinition {
             ..Place::default()
         };
         let message = format!(
-            "its schema lacks {}: until config/crd/{}.yaml of the gateway's version is applied, no new object \
-             of this kind is taken that could let requests pass",
+            "its schema lacks {}: until config/crd/{}.yaml of the gateway's version is applied, new objects \
+            of this kind that could allow requests are rejected",
             missing.names(),
             self.resource.resource
         );

@@ -201,9 +201,9 @@ async fn fetch_token_keys(server: ApiServer, store: Arc<Store>, reporter: Report
                     tracing::warn!(
                         cluster,
                         error,
-                        "cannot fetch the keys of the API server's tokens from /openid/v1/jwks (the ClusterRole \
-                         system:service-account-issuer-discovery allows it): `callers[].webhookToken` goes by the \
-                         last ones for an hour"
+                        "cannot fetch the keys of the API server's tokens from /openid/v1/jwks (the \
+                        ClusterRole system:service-account-issuer-discovery allows it): \
+                        `callers[].webhookToken` uses the last ones for an hour"
                     );
                 }
                 let known = store
@@ -224,7 +224,7 @@ async fn token_keys(server: &ApiServer) -> Result<Arc<[u8]>, String> {
     let asked = server.ask(&TOKEN_KEYS, MAX_TOKEN_KEYS_BYTES);
     let answered = tokio::time::timeout(MAX_TOKEN_KEYS_TIME, asked).await;
     let seconds = MAX_TOKEN_KEYS_TIME.as_secs();
-    let answer = answered.map_err(|_| format!("the answer did not end within {seconds} s"))?;
+    let answer = answered.map_err(|_| format!("the response did not end within {seconds} s"))?;
     let answer = answer.map_err(|error| error.to_string())?;
     let has_keys = |set: &Value| {
         set.get("keys")
@@ -233,7 +233,7 @@ async fn token_keys(server: &ApiServer) -> Result<Arc<[u8]>, String> {
     };
     match serde_json::from_slice(&answer) {
         Ok(set) if has_keys(&set) => Ok(Arc::from(&*answer)),
-        _ => Err("the answer is no JSON Web Key Set with a key".to_owned()),
+        _ => Err("the response is not a JSON Web Key Set with a key".to_owned()),
     }
 }
 
@@ -360,8 +360,9 @@ impl Restoration {
         tracing::error!(
             cluster,
             %file,
-            "the saved changes beside the cache file of the cluster are damaged or cannot be read: until all kinds have been listed from its API server, \
-             a Deny or a revocation may be missing, and requests wait for up to 30 s"
+            "the saved changes next to the cache file of the cluster are damaged or cannot be read: until all \
+            kinds have been listed from its API server, a Deny or a revocation may be missing, and requests \
+            wait for up to 30 s"
         );
     }
 
@@ -416,8 +417,8 @@ mod tests {
         let large = json!({"keys": ["x".repeat(MAX_TOKEN_KEYS_BYTES)]});
         for (status, answer, expected) in [
             (StatusCode::OK, keys.clone(), "taken"),
-            (StatusCode::OK, json!({"keys": []}), "no JSON Web Key Set"),
-            (StatusCode::OK, json!("page"), "no JSON Web Key Set"),
+            (StatusCode::OK, json!({"keys": []}), "not a JSON Web Key Set"),
+            (StatusCode::OK, json!("page"), "not a JSON Web Key Set"),
             (StatusCode::OK, large, "more than 131072 bytes"),
             (
                 StatusCode::FORBIDDEN,

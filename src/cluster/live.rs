@@ -128,7 +128,7 @@ impl LiveCluster {
         let user = user.and_then(|user| serde_json::from_value::<UserInfo>(user).ok());
         let user = user.ok_or_else(|| LiveError::Failed {
             what: "cannot ask the API server for its name of this user".to_owned(),
-            why: "the answer names none".to_owned(),
+            why: "the response contains none".to_owned(),
         })?;
         Ok((user.username, user.groups))
     }
@@ -299,7 +299,7 @@ impl LiveCluster {
             let Some(object) = object else {
                 return Err(LiveError::Failed {
                     what: format!("cannot {doing}"),
-                    why: "there is none of this name".to_owned(),
+                    why: "there is none with this name".to_owned(),
                 });
             };
             let version = object.pointer("/metadata/resourceVersion");

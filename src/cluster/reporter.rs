@@ -267,14 +267,14 @@ impl StatusWriter {
                 let error = status.message.as_str();
                 // The object was deleted or has changed. The watch reports the change.
                 if matches!(status.code, 404 | 409) {
-                    tracing::debug!(cluster, %kind, name, error, "did not write the status of an object");
+                    tracing::debug!(cluster, %kind, name, error, "cannot write the status of an object");
                     return WriteOutcome::Settled;
                 }
                 if self.reporter.is_first_status_failure() {
                     tracing::warn!(
                         cluster, %kind, name, error,
-                        "cannot write the status of objects; config/cluster/status.yaml has what the gateway's \
-                         user needs for it"
+                        "cannot write the status of objects; config/cluster/status.yaml grants the gateway's \
+                        user the permissions"
                     );
                 }
                 if status.code == 403 {
@@ -284,7 +284,7 @@ impl StatusWriter {
                 }
             }
             Ok(Err(error)) => {
-                tracing::debug!(cluster, %kind, name, %error, "did not write the status of an object");
+                tracing::debug!(cluster, %kind, name, %error, "cannot write the status of an object");
                 WriteOutcome::Unanswered
             }
             Err(_) => WriteOutcome::Unanswered,

@@ -53,10 +53,10 @@ pub(crate) enum ApiError {
     #[error("{}", .0.message)]
     Refused(Box<ErrorResponse>),
     /// The answer is larger than it may be.
-    #[error("the answer of the API server has more than {0} bytes")]
+    #[error("the response of the API server has more than {0} bytes")]
     TooLarge(usize),
     /// The answer is another one than was asked for.
-    #[error("the answer is not what an API server sends: {0}")]
+    #[error("the response is not valid for an API server: {0}")]
     Unexpected(String),
     /// The answer cannot be split into objects.
     #[error(transparent)]
@@ -241,7 +241,7 @@ impl ErrorResponse {
     fn of(status: http::StatusCode, text: &[u8]) -> Self {
         let written: ApiStatus = serde_json::from_slice(text).unwrap_or_default();
         let message = match written.message.as_str() {
-            "" => format!("the answer is {status}, without a reason"),
+            "" => format!("the response is {status}, without a reason"),
             _ => written.message,
         };
         Self {

@@ -363,7 +363,7 @@ impl SnapshotSaver {
             (UnsavedObjects::Changed(changes), Some(written)) if changes.is_empty() => written,
             (UnsavedObjects::Changed(changes), Some(written)) => self.append(written, changes)?,
             (UnsavedObjects::Changed(_), None) => {
-                return Err(io::Error::other("no set was saved that this changes"));
+                return Err(io::Error::other("the saved set that this changes is missing"));
             }
             (UnsavedObjects::All(objects), written) => self.replace(written, objects)?,
         });

@@ -120,7 +120,7 @@ impl ServedKind {
                 Err(error) => return Err(error),
             };
             if list.kind != "APIResourceList" {
-                return Err(ApiError::unexpected(&path, "it is no APIResourceList"));
+                return Err(ApiError::unexpected(&path, "it is not an APIResourceList"));
             }
             let mut resources = list.resources.into_iter();
             if let Some(resource) = resources.find(|resource| resource.is(&kind.kind)) {
@@ -359,7 +359,7 @@ impl DiscoveredGroups {
             return Ok(self.items);
         }
         Err(format!(
-            "`{path}` is {} and no APIGroupDiscoveryList, as since Kubernetes 1.26",
+            "`{path}` is {} and not an APIGroupDiscoveryList, which API servers send since Kubernetes 1.26",
             self.kind
         ))
     }

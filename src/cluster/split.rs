@@ -76,10 +76,10 @@ pub(crate) struct ObjectHead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SplitError {
     /// The response does not have the expected form.
-    #[error("the answer is not what an API server sends: {0}")]
+    #[error("the response is not valid for an API server: {0}")]
     Malformed(&'static str),
     /// The envelope is too large.
-    #[error("the answer has more than {MAX_ENVELOPE_BYTES} bytes besides its objects")]
+    #[error("the response has more than {MAX_ENVELOPE_BYTES} bytes besides its objects")]
     EnvelopeTooLarge,
 }
 
@@ -197,10 +197,10 @@ impl Splitter {
             return Ok(None);
         }
         if self.depth == 0 && byte != b'{' {
-            return Err(SplitError::Malformed("it is no JSON object"));
+            return Err(SplitError::Malformed("it is not a JSON object"));
         }
         if self.is_among_items() && !matches!(byte, b'{' | b',' | b']') {
-            return Err(SplitError::Malformed("an item of its list is no object"));
+            return Err(SplitError::Malformed("an item of its list is not an object"));
         }
         match byte {
             b'"' => {
@@ -240,7 +240,7 @@ impl Splitter {
         self.depth = self
             .depth
             .checked_sub(1)
-            .ok_or(SplitError::Malformed("a bracket is closed that was not opened"))?;
+            .ok_or(SplitError::Malformed("a closing bracket has no opening bracket"))?;
         self.is_value = false;
         if let Some(open) = self.open.take_if(|open| open.depth == self.depth) {
             if self.envelope_of == Envelope::Event {

@@ -379,8 +379,8 @@ impl Watch {
         Err(ApiError::unexpected(
             &what,
             match comparable(version) {
-                Some(_) => format!("version {version} is older than what is known"),
-                None => format!("version {version} is no number, so that it may be older than what is known"),
+                Some(_) => format!("version {version} is older than the known one"),
+                None => format!("version {version} is not a number, so it may be older than the known one"),
             },
         ))
     }
@@ -400,8 +400,8 @@ impl Watch {
         if self.reporter.is_news(&kind.to_string(), doubt, Instant::now()) {
             tracing::error!(
                 cluster, %kind, doubt,
-                "absence not believed: what was known stays in force; if it is gone, confirm that with \
-                 `portcullis serve --accept-absence`"
+                "objects are missing without evidence of their deletion: the known ones stay in force; if \
+                they were deleted, confirm it with `portcullis serve --accept-absence`"
             );
         }
     }

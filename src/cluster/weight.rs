@@ -41,10 +41,10 @@ const MAX_DEFINITION_BYTES: usize = 8 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LeftOutReason {
     /// It is larger than objects of its kind may be.
-    #[error("it has {bytes} bytes as JSON, and of its kind at most {max} are taken")]
+    #[error("it has {bytes} bytes as JSON, more than the {max} allowed for its kind")]
     TooLarge { bytes: usize, max: usize },
     /// It has more values than objects of its kind may have.
-    #[error("it has {values} values as JSON, and of its kind at most {max} are taken")]
+    #[error("it has {values} values as JSON, more than the {max} allowed for its kind")]
     TooManyValues { values: usize, max: usize },
     /// There is no room for it.
     #[error("it takes {bytes} bytes of memory, and there is no room for it (`limits.watchedBytes`)")]
@@ -281,7 +281,7 @@ pub(crate) fn log_new_left_out(
     }
     if count == MAX_LOGGED {
         let objects = now.len();
-        tracing::error!(cluster = &**cluster, %kind, objects, "objects are left out, more than are named here");
+        tracing::error!(cluster = &**cluster, %kind, objects, "more objects are left out than are named here");
     }
 }
 

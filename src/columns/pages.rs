@@ -239,9 +239,9 @@ impl ThriftWalk<'_> {
 pub(crate) enum ColumnError {
     #[error("{}", files::describe(.0))]
     Io(#[from] io::Error),
-    #[error("it is not a whole Parquet file: was it copied completely?")]
+    #[error("it is not a complete Parquet file: copy it again")]
     NoParquet,
-    #[error("it has no column `{0}`: is it one that `portcullis pack` wrote?")]
+    #[error("it has no column `{0}`: only files that `portcullis pack` wrote can be read")]
     NoColumn(String),
     #[error("the column `{0}` has another type than `portcullis pack` gives it")]
     OtherType(String),
@@ -251,7 +251,7 @@ pub(crate) enum ColumnError {
     Newer(String),
     #[error("it has reviews of a recording, not decisions: `portcullis replay` reads it")]
     Recording,
-    #[error("it does not lie in a folder `cluster=NAME`, which says whose decisions these are")]
+    #[error("it must be in a folder `cluster=NAME`, which names the cluster of its decisions")]
     NoCluster,
     #[error("it is refused: {0}")]
     Bounds(#[from] BoundsError),

@@ -102,7 +102,7 @@ fn gather(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> io::Result<(
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         if path.is_dir() && !is_hidden {
             if depth >= MAX_FOLDER_DEPTH {
-                let message = format!("more than {MAX_FOLDER_DEPTH} folders lie in each other");
+                let message = format!("folders are nested more than {MAX_FOLDER_DEPTH} levels deep");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
             }
             gather(&path, depth + 1, found)?;

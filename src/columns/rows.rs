@@ -46,9 +46,7 @@ pub(crate) enum PackError {
     TooLong { name: String, most_bytes: usize },
     #[error("the cluster's name is too long for the name of a folder")]
     LongCluster,
-    #[error(
-        "there are too many different hours and clusters: is this the log of a gateway? Pack it in parts"
-    )]
+    #[error("there are too many different hours and clusters: pack the log in parts")]
     TooManyFiles,
     #[error("cannot write `{}`: {source}", .path.display())]
     Unwritable { path: PathBuf, source: io::Error },

@@ -352,7 +352,7 @@ fn match_conditions(section: &Section<'_>, version: Version) -> Vec<Condition> {
     const FIELD: &str = "matchConditions";
     let items = section.items(FIELD);
     if items.len() > MAX_CONDITIONS {
-        let message = format!("{} where {MAX_CONDITIONS} may be", items.len());
+        let message = format!("{} conditions: at most {MAX_CONDITIONS}", items.len());
         section.fault(FIELD, FaultKind::TooMany, message);
         return Vec::new();
     }

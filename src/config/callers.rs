@@ -199,7 +199,7 @@ pub(crate) fn callers(root: &Section<'_>, server: Option<&Server>) -> Vec<Caller
 /// The message if the credential of `other` is also used in an entry with another `cluster`.
 pub(crate) fn one_cluster(cluster: &str, other: &CallerEntry) -> String {
     format!(
-        "`{cluster}`: the same credential speaks for `{}` in {}",
+        "`{cluster}`: the same credential is for the cluster `{}` in {}",
         other.cluster, other.place.path
     )
 }
@@ -251,7 +251,8 @@ fn console_clusters(section: &Section<'_>, endpoints: Endpoints) -> bool {
     let texts = section.texts("consoleClusters");
     for (index, text) in texts.iter().filter(|(_, text)| *text != ALL_CLUSTERS) {
         let message = format!(
-            "`{text}`: supported is `*`, for every cluster; without it the console shows the caller's own"
+            "`{text}`: only `*` is supported, for every cluster; without it the console shows the caller's \
+            own cluster"
         );
         section.fault_at("consoleClusters", *index, FaultKind::NotSupported, message);
     }
@@ -307,7 +308,7 @@ const PROOFS: [&str; 5] = [
 fn stands_alone(entry: &Section<'_>, field: &str) {
     for other in PROOFS.iter().filter(|other| **other != field) {
         if entry.value(other).is_some() {
-            let message = format!("cannot stand beside `{field}`: make an entry of its own for it");
+            let message = format!("cannot be combined with `{field}`: add a separate entry for it");
             entry.fault(other, FaultKind::Invalid, message);
         }
     }
@@ -338,7 +339,7 @@ fn endpoints(section: &Section<'_>) -> Endpoints {
             && [Endpoint::Authorize.as_str(), CONSOLE].contains(text)
         {
             let message =
-                format!("`{text}`: a caller with `{field}` may use `validate` and `mutate` alone: {why}");
+                format!("`{text}`: a caller with `{field}` may only use `validate` and `mutate`: {why}");
             section.fault_at("endpoints", *index, FaultKind::NotSupported, message);
             continue;
         }

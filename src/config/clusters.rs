@@ -357,8 +357,8 @@ fn entries_of_folder(
     let path = root.path("clusters")?;
     let (files, unreadable) = read_folder(&path);
     if files.is_empty() && !unreadable.has_errors() {
-        let message = "this folder holds no file for a cluster: their names end in `.yaml`, `.yml` or \
-                       `.json`, and do not begin with `.`";
+        let message = "this folder contains no file for a cluster: their names end in `.yaml`, `.yml` or \
+            `.json`, and do not begin with `.`";
         root.warn("clusters", FaultKind::NotFound, message);
     }
     root.append(unreadable);
@@ -382,7 +382,7 @@ fn entry(file: &ClusterFile, folder: Option<&OsStr>, add: &mut impl FnMut(&Secti
     };
     let [document] = documents.as_slice() else {
         let message = format!(
-            "{} documents: one entry of `clusters` to a file, with `name` and `kubeconfig`",
+            "{} documents: a file contains one entry of `clusters`, with `name` and `kubeconfig`",
             documents.len()
         );
         faults.push(Fault::error(
@@ -426,7 +426,7 @@ pub(crate) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) {
     }
     let cut = walk.is_cut.then_some(path).into_iter();
     for cut in cut.chain(walk.cut_folders.iter().map(PathBuf::as_path)) {
-        let error = io::Error::other("holds more files and folders than can be read");
+        let error = io::Error::other("contains more files and folders than can be read");
         unreadable(cut, &error);
     }
     let mut entries: BTreeMap<PathBuf, usize> = BTreeMap::new();

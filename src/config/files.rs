@@ -107,7 +107,7 @@ pub fn describe(error: &io::Error) -> String {
             "there is no such file or folder: put it there, or correct the path".to_owned()
         }
         io::ErrorKind::PermissionDenied => {
-            "permission denied: give the user as whom this program runs the right to it".to_owned()
+            "permission denied: allow the user that this program runs as to read it".to_owned()
         }
         _ => {
             let text = error.to_string();

@@ -192,15 +192,17 @@ const BUNDLE_FIELDS: [&str; 8] = [
     "cache",
 ];
 
-const CACHE: &str =
-    "a folder of its own, in which the last good bundle is kept for a start without the registry";
+const CACHE: &str = "a separate folder, which keeps the last good bundle for a start without the registry";
 
 /// Polling more often would overload the registry.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 fn bundle_source(oci: &Section<'_>) -> Option<BundleSource> {
     let verify = oci.section("verify", &["key"]);
-    let key = verify.required_path("key", "the public key of those who sign the bundle, in PEM");
+    let key = verify.required_path(
+        "key",
+        "the public key that verifies the bundle's signature, in PEM",
+    );
     let poll_interval = oci
         .positive_duration("pollInterval")
         .unwrap_or_else(default_poll_interval);

@@ -120,7 +120,7 @@ pub(crate) fn own_folder(section: &Section<'_>, manifests: &[ManifestPath]) -> O
         |manifest: &&ManifestPath| folder.starts_with(&manifest.path) || manifest.path.starts_with(&folder);
     if let Some(manifest) = manifests.iter().find(overlaps) {
         let message = format!(
-            "these files do not go where manifests are read from, `{}`: use another folder",
+            "these files must not be in a folder of manifests, `{}`: use another folder",
             manifest.path.display()
         );
         section.fault("folder", FaultKind::Invalid, message);
@@ -180,7 +180,7 @@ impl Redact {
         let (resource, group) = resource.split_once('.').unwrap_or((resource, ""));
         let is_group = group.is_empty() || group.split('.').all(is_name);
         if !is_name(resource) || !is_group || !subresource.is_none_or(is_name) {
-            return Err("this is no resource");
+            return Err("this is not a resource");
         }
         Ok(Self {
             resource: resource.to_owned(),

@@ -111,7 +111,7 @@ impl<'d> ReadContext<'d> {
             return Some(path);
         }
         let message = format!(
-            "`{text}` leads out of `{}`, where all files of this entry must be",
+            "`{text}` leads out of `{}`, which must contain all files of this entry",
             self.folder.display()
         );
         self.fault(place, FaultKind::Forbidden, message);

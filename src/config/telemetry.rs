@@ -57,7 +57,8 @@ pub(crate) fn decision_log(root: &Section<'_>, manifests: &[ManifestPath]) -> Op
 fn log_path(section: &Section<'_>) -> Option<LogPath> {
     for field in OF_PARQUET {
         if section.value(field).is_some() {
-            let message = "only with `format: parquet`: lines of JSON go to `path`, which others rotate";
+            let message = "allowed only with `format: parquet`: JSON lines are written to `path`, which the \
+                gateway does not rotate";
             section.fault(field, FaultKind::Invalid, message);
         }
     }
@@ -125,7 +126,7 @@ pub(crate) fn tracing(root: &Section<'_>, manifests: &[ManifestPath]) -> Option<
     let logs = section.boolean("logs").unwrap_or(false);
     let spool = spool(&section, manifests);
     if spool.is_some() && !logs {
-        let message = "only log records wait there: add `logs: true`, or remove `spool`";
+        let message = "only log records are kept there: add `logs: true`, or remove `spool`";
         section.fault("spool", FaultKind::Invalid, message);
     }
     let endpoint = section.required_text("endpoint", "the collector, such as `http://127.0.0.1:4317`");

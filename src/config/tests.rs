@@ -336,7 +336,7 @@ fn faults_of_a_cluster_are_told_in_its_file() {
         "/clusters.d/b.yaml:1: name: Duplicate value: `east` is used twice (here and in `/clusters.d/a.yaml`)",
         "/clusters.d/b.yaml:3: cacheFile: Duplicate value: another cluster uses this file",
         "/clusters.d/b.yaml:4: what: Unsupported value: unknown field `what`",
-        "/clusters.d/c.yaml: Invalid value: 2 documents: one entry of `clusters` to a file",
+        "/clusters.d/c.yaml: Invalid value: 2 documents: a file contains one entry of `clusters`",
         "/clusters.d/d.yaml:1",
         "/clusters.d/e.yaml:3: snapshot: Unsupported value: renamed to `cacheFile`",
     ] {
@@ -345,7 +345,7 @@ fn faults_of_a_cluster_are_told_in_its_file() {
     let (_, config, faults) = with_cluster_folder(&[("README.md", "")]);
     assert_eq!(config.unwrap().clusters, []);
     assert!(
-        faults.contains("clusters: warning: Not found: this folder holds no file"),
+        faults.contains("clusters: warning: Not found: this folder contains no file"),
         "{faults}"
     );
     let (_, config, faults) = with_cluster_folder(&[]);

@@ -11,7 +11,7 @@ use super::files::FileScope;
 use super::section::{ListItem, Section};
 use portcullis_policy::field::{FaultKind, Place};
 
-/// How webhooks behind the gateway are called.
+/// How to call webhooks behind the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstreams {
     /// For webhooks in files, and for those that are watched in the cluster `default`.

@@ -482,7 +482,7 @@ fn instant(name: &str, value: String) -> Result<(String, Option<Time>), ViewErro
     match Time::parse(&value) {
         Some(time) => Ok((value, Some(time))),
         None => Err(ViewError::Invalid(format!(
-            "{name}: `{value}` is no time: give one such as `2027-01-15T08:00:00Z`"
+            "{name}: `{value}` is not a time, such as `2027-01-15T08:00:00Z`"
         ))),
     }
 }
@@ -493,7 +493,7 @@ fn one_of(name: &str, value: String, known: &[&str]) -> Result<String, ViewError
     }
     let known: Vec<String> = known.iter().map(|known| format!("`{known}`")).collect();
     Err(ViewError::Invalid(format!(
-        "{name}: `{value}` is not supported: give {}",
+        "{name}: `{value}` is not supported: use {}",
         known.join(", ")
     )))
 }

@@ -38,7 +38,7 @@ pub enum ViewError {
     #[error("{0}")]
     Invalid(String),
     /// The view exceeded its deadline.
-    #[error("this took longer than a page may take: narrow the question down")]
+    #[error("the query took too long for a page: narrow it down")]
     TooLate,
     /// Too many requests of others are waiting.
     #[error("the console is busy: try again in a moment")]
@@ -180,7 +180,7 @@ impl ViewError {
         let title = match self.status() {
             401 => "Not logged in",
             404 => "Not found",
-            400 => "This cannot be answered",
+            400 => "This query cannot be answered",
             500 | 503 => "Not now",
             _ => "Refused",
         };

@@ -80,7 +80,7 @@ impl ViewQuery {
         match self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) {
             None => Ok(()),
             Some((name, _)) => Err(ViewError::Invalid(format!(
-                "`{name}` is not known here: supported are {}",
+                "`{name}` is not known: supported are {}",
                 known
                     .iter()
                     .map(|name| format!("`{name}`"))
@@ -253,7 +253,7 @@ mod tests {
         let error = query.only(&["user", "verb"]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "`usr` is not known here: supported are `user`, `verb`"
+            "`usr` is not known: supported are `user`, `verb`"
         );
         assert_eq!(query.only(&["user", "usr"]), Ok(()));
         assert!(ViewQuery::parse("a=&b=").is_empty());

@@ -201,7 +201,7 @@ impl Builder<'_> {
             .collect();
         let current = self.credentials(user, &positions);
         if current.is_empty() {
-            let message = format!("user `{}` has no credential: nobody can call as it", user.name);
+            let message = format!("user `{}` has no credential, so no caller can use it", user.name);
             self.faults
                 .push(Fault::warning(user.place.clone(), FaultKind::Required, message));
         }
@@ -285,7 +285,7 @@ impl Builder<'_> {
                 let digest = self.built.digester.digest(Purpose::Token, token.reveal());
                 credentials.push(Credential::Token(digest));
             } else {
-                let message = "cannot be sent in a header: too long, or contains white space";
+                let message = "cannot be sent in a header: it is too long, or contains white space";
                 self.user_fault(user, field, FaultKind::Invalid, message);
             }
         }

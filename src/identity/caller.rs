@@ -48,7 +48,7 @@ pub enum Refusal {
         cause: CredentialFault,
     },
     /// The credential identifies callers of more than one cluster: 403.
-    #[error("`{name}` speaks for more than one cluster")]
+    #[error("`{name}` is configured for more than one cluster")]
     ClusterConflict {
         /// The name of the first of these callers.
         name: Arc<str>,
@@ -66,7 +66,7 @@ pub enum Refusal {
         endpoint: Endpoint,
     },
     /// The caller's token is not valid for the API group of the object: 403.
-    #[error("`{name}` may not ask about API group `{group}`")]
+    #[error("`{name}` may not send reviews of API group `{group}`")]
     GroupForbidden {
         /// The caller.
         name: Arc<str>,
@@ -145,13 +145,13 @@ pub enum TokenFault {
     #[error("not yet valid")]
     NotYetValid,
     /// Its `aud` contains none of the configured audiences.
-    #[error("its `aud` has none of the configured audiences")]
+    #[error("its `aud` contains none of the configured audiences")]
     Audience,
     /// It lacks a claim that the entry requires.
     #[error("a required claim is missing or different")]
     Claims,
     /// It is not bound to a webhook configuration.
-    #[error("no token bound to a webhook configuration, with the API groups that it may ask about")]
+    #[error("not bound to a webhook configuration, or without the API groups of which it may send reviews")]
     Unbound,
     /// It is for another URL than that of the request.
     #[error("made for another URL or another kind of webhook configuration")]
@@ -258,7 +258,8 @@ impl Refusal {
         match self {
             Self::Unauthenticated { cause, .. } => cause.remedy(),
             Self::ClusterConflict { .. } => {
-                "the credential meets entries of `callers` with different `cluster`: give each cluster one of its own"
+                "the credential matches entries of `callers` with different `cluster`: use a separate \
+                credential for each cluster"
             }
             Self::EndpointForbidden { .. } => "add the endpoint to `endpoints` of its entry of `callers`",
             Self::GroupForbidden { .. } => {
@@ -279,7 +280,7 @@ impl Refusal {
                 ..
             } => format!("Unauthorized: certificate expired since {}", rfc3339(*end)).into(),
             Self::Unauthenticated { .. } => "Unauthorized".into(),
-            Self::ClusterConflict { .. } => "the caller speaks for more than one cluster".into(),
+            Self::ClusterConflict { .. } => "the caller is configured for more than one cluster".into(),
             Self::EndpointForbidden { .. } => "the caller may not use this endpoint".into(),
             Self::GroupForbidden { group, .. } if group.is_empty() => {
                 "the caller's token does not attest the core API group".into()
@@ -302,30 +303,32 @@ impl CredentialFault {
     const fn remedy(self) -> &'static str {
         match self {
             Self::Absent => {
-                "give the API server the kubeconfig of an entry of `callers`: its flag or configuration names none, \
-                 or one without credentials for this server"
+                "configure the API server with the kubeconfig of an entry of `callers`: it uses none, or one \
+                without credentials for this server"
             }
             Self::Malformed | Self::UnsupportedScheme => {
                 "send a client certificate, `Authorization: Bearer TOKEN` or `Basic`, as a kubeconfig does"
             }
             Self::Unknown => {
-                "no entry of `callers` knows this credential: give the API server the kubeconfig of one, or add an \
-                 entry (`clientCertificate: {commonNames: […]}` for a certificate of `server.tls.clientCA`)"
+                "no entry of `callers` accepts this credential: configure the API server with the kubeconfig \
+                of an entry, or add an entry (`clientCertificate: {commonNames: […]}` for a certificate of \
+                `server.tls.clientCA`)"
             }
             Self::Untrusted => {
                 "give the API server a certificate that `server.tls.clientCA` signed for client authentication, or \
                  add its issuer to that file"
             }
             Self::Expired(_) => {
-                "renew the certificate, with `portcullis init DIR --renew` where `init` made it"
+                "renew the certificate; if `init` created it, with `portcullis init DIR --renew`"
             }
             Self::Incomplete => {
-                "an entry of `callers` that has several fields needs all of them: send each credential, or make an \
-                 entry of each field"
+                "an entry of `callers` with several fields requires all of these credentials: send each of \
+                them, or use a separate entry for each field"
             }
             Self::UnknownPathToken => {
-                "the webhook configuration has a token that no file of `callers[].pathToken` holds: write the new one \
-                 into the file before the webhook configuration, and remove the old one after"
+                "no file of `callers[].pathToken` contains the token of the webhook configuration: add a new \
+                token to the file before you write it to the webhook configuration, and remove the old one \
+                afterwards"
             }
             Self::Token(fault) => fault.remedy(),
         }
@@ -337,32 +340,33 @@ impl CredentialFault {
 impl TokenFault {
     const fn remedy(self) -> &'static str {
         match self {
-            Self::Issuer => "`issuer` of an entry of `callers` must be the token's issuer, to the letter",
+            Self::Issuer => "`issuer` of an entry of `callers` must be exactly the token's issuer",
             Self::Key | Self::Signature => {
-                "the file `jwks` of the entry of `callers` must hold the key that signed the token: fetch the issuer's \
-                 keys again, and see `algorithms`; without `jwks` the keys of the cluster's API server count, which \
-                 must let the gateway read /openid/v1/jwks"
+                "the file `jwks` of the entry of `callers` must contain the key that signed the token: fetch \
+                the issuer's keys again, and check `algorithms`; without `jwks` the keys of the cluster's \
+                API server are used, which must let the gateway read /openid/v1/jwks"
             }
-            Self::Expired => "the API server sends an old token: renew it, and compare the clocks",
+            Self::Expired => "the API server sends an expired token: renew it, and compare the clocks",
             Self::NoExpiry => {
-                "have the issuer make tokens that expire: one without `exp` would be valid for ever"
+                "configure the issuer to create tokens with `exp`: a token without it would never expire"
             }
             Self::NotYetValid => "compare the clocks of issuer and gateway, or raise `leeway`",
-            Self::Audience => "have the token made for one of the entry's `audiences`",
+            Self::Audience => "request the token for one of the entry's `audiences`",
             Self::Unbound => {
-                "an entry with `webhookToken` takes tokens of API servers alone: of a TokenRequest with one audience, \
-                 the webhook configuration as `boundObjectRef`, and `attestations: {admissionReviewAPIGroups: […]}`"
+                "an entry with `webhookToken` only accepts tokens of API servers, from a TokenRequest with \
+                one audience, the webhook configuration as `boundObjectRef`, and `attestations: \
+                {admissionReviewAPIGroups: […]}`"
             }
             Self::OtherUrl => {
-                "the API server must call the URL that the token was made for: `url` of the webhook, or \
-                 `https://NAME.NAMESPACE.svc:PORT/PATH` of its `service`"
+                "the API server must call the URL that the token was issued for: `url` of the webhook, or \
+                `https://NAME.NAMESPACE.svc:PORT/PATH` of its `service`"
             }
             Self::Configuration => {
-                "the entry of `clusters` of this cluster must watch the webhook configurations (`admission: Watched`, \
-                 config/cluster/admission.yaml), and the one of the token must be there, call this URL, and not have \
-                 been deleted and created again since the token was made"
+                "the entry of `clusters` of this cluster must watch the webhook configurations (`admission: \
+                Watched`, config/cluster/admission.yaml), and the one that the token is bound to must exist, \
+                call this URL, and not have been deleted and created again since the token was issued"
             }
-            Self::Claims => "the token must have each of `jwt.claims`",
+            Self::Claims => "the token must have all claims of `jwt.claims`",
             Self::Malformed | Self::Critical => "send a JSON Web Token that the issuer signed (RFC 7519)",
         }
     }

@@ -111,7 +111,8 @@ impl Expiry {
             Ok(left) if left <= NOTICE => format!("the certificate ends in {}, on {end}", days(left)),
             Ok(_) => return None,
         };
-        let message = format!("{message}: renew it (`portcullis init DIR --renew`, where `init` made it)");
+        let message =
+            format!("{message}: renew it (if `init` created it, with `portcullis init DIR --renew`)");
         Some(Fault::warning(self.place.clone(), FaultKind::Invalid, message))
     }
 }

@@ -53,7 +53,7 @@ impl IssuerKeys {
         let Some(serde_json::Value::Array(set)) = set.get_mut("keys").map(serde_json::Value::take) else {
             return Err(NoKeySet {
                 at: (0, 0),
-                message: "no JWKS: that is a mapping whose field `keys` is a list".to_owned(),
+                message: "not a JWKS, which is a mapping whose field `keys` is a list".to_owned(),
             });
         };
         let mut keys = Vec::new();
@@ -97,9 +97,9 @@ fn no_json(error: &serde_json::Error) -> NoKeySet {
     let text = error.to_string();
     let place = format!(" at line {} column {}", at.0, at.1);
     let message = if error.is_eof() {
-        "no JSON: the text ends too early".to_owned()
+        "not JSON: it ends too early".to_owned()
     } else {
-        format!("no JSON: {}", text.strip_suffix(&place).unwrap_or(&text))
+        format!("not JSON: {}", text.strip_suffix(&place).unwrap_or(&text))
     };
     NoKeySet { at, message }
 }

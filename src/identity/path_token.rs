@@ -96,8 +96,8 @@ impl Authenticator {
         if let Some(token) = path.strip_prefix("t/").and_then(|path| path.split('/').next()) {
             let digest = self.digester.digest(Purpose::PathToken, token.as_bytes());
             if !self.path_tokens.contains_key(&digest) {
-                let message = "no file of `callers[].pathToken` has the token of this path: its calls are answered \
-                               with 401";
+                let message = "no file of `callers[].pathToken` contains the token in this path: calls are \
+                    answered with 401";
                 warn(message);
             }
             return;
@@ -110,16 +110,16 @@ impl Authenticator {
         let mut callers = self.entries.iter().filter(proves).peekable();
         if callers.peek().is_none() {
             warn(
-                "no caller can call this: each that may has a token in the path. Write `/t/TOKEN` before it, or \
-                 add an entry of `callers` with a kubeconfig and give that to the API server \
-                 (`--admission-control-config-file`)",
+                "no caller can use this path: all callers need a token in the path. Write `/t/TOKEN` before \
+                it, or add an entry of `callers` with a kubeconfig and configure the API server with it \
+                (`--admission-control-config-file`)",
             );
         } else if callers.all(CompiledCaller::has_webhook_token) {
             warn(
-                "only a token that the API server was given for this webhook configuration is accepted here \
-                 (`callers[].webhookToken`), and Kubernetes 1.37 sends none: until a version does, its calls are \
-                 answered with 401. Write `/t/TOKEN` before it, or give the API server a kubeconfig of `callers` \
-                 (`--admission-control-config-file`)",
+                "only a token bound to this webhook configuration is accepted here \
+                (`callers[].webhookToken`), but Kubernetes 1.37 does not send one, so calls are answered \
+                with 401. Write `/t/TOKEN` before the path, or configure the API server with a kubeconfig of \
+                `callers` (`--admission-control-config-file`)",
             );
         }
     }
@@ -160,7 +160,7 @@ pub(crate) fn read(files: &dyn Files, path: &Path) -> (Vec<Secret>, Faults) {
     for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
         if tokens.len() == MAX_TOKENS {
             let message =
-                format!("more than {MAX_TOKENS} tokens: remove those that no webhook configuration has");
+                format!("more than {MAX_TOKENS} tokens: remove those that no webhook configuration uses");
             fault(number, FaultKind::Invalid, message);
             break;
         }

@@ -265,12 +265,10 @@ fn refusal(error: &ErrorStack) -> String {
     let reason = error.errors().first().and_then(|first| first.reason());
     match reason {
         Some("ee key too small" | "ca key too small") => {
-            "its key is too short to be safe: make one of RSA with at \
-             least 2048 bits, or ECDSA with P-256"
-                .to_owned()
+            "its key is too short: use RSA with at least 2048 bits, or ECDSA with P-256".to_owned()
         }
         Some("ca md too weak") => {
-            "it is signed by an algorithm that is no longer safe: have it signed with SHA-256".to_owned()
+            "its signature algorithm is no longer secure: have it signed with SHA-256".to_owned()
         }
         reason => format!("cannot be used: {}", reason.unwrap_or("OpenSSL gives no reason")),
     }

@@ -33,7 +33,7 @@ pub enum RecordingError {
         max_bytes: u64,
     },
     /// The file does not begin as one.
-    #[error("this is no recording: the first line does not say `portcullisRecording`")]
+    #[error("this is not a recording: the first line does not contain `portcullisRecording`")]
     NoRecording,
     /// A later version wrote it.
     #[error(

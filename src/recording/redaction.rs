@@ -43,7 +43,7 @@ const MAX_COMPARED: (usize, usize) = (10_000, 4 << 20);
 
 /// So many values are removed that their pointers are longer than the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the places of what is redacted take more bytes than what it is redacted from")]
+#[error("the list of redacted fields takes more bytes than the review itself")]
 pub(crate) struct TooManyPlaces;
 
 /// The values removed from one review, which are also removed from everything that is recorded with

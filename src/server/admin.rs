@@ -155,11 +155,11 @@ fn describe(status: &SourceStatus, named: bool) -> String {
         Origin::Saved => format!("not synced yet: {objects} saved objects are in force"),
         Origin::Live => format!("synced: {objects} objects are in force"),
     };
-    let mut text = format!("cluster {cluster} is {origin}; {faulty} have faults\n");
+    let mut text = format!("cluster {cluster} is {origin}; {faulty} have errors\n");
     for doubt in &status.doubts {
         text.push_str(&format!(
-            "  absence not believed, what was known is in force: {doubt}; confirm it with `portcullis serve \
-             --accept-absence {cluster}`\n"
+            "  objects are missing without evidence of their deletion, the known ones are in force: {doubt}; \
+            if they were deleted, confirm it with `portcullis serve --accept-absence {cluster}`\n"
         ));
     }
     for outdated in &status.outdated {
@@ -186,7 +186,7 @@ fn describe_registrations(cluster: &str, known: &ClusterRegistrations, named: bo
         }
     };
     let mut text = format!(
-        "cluster {cluster}: {} of its webhooks call this gateway in a way that counts\n",
+        "cluster {cluster}: {} of its webhooks count as calling this gateway\n",
         known.fit().count()
     );
     for (webhook, why) in known.unfit().filter(|_| named) {
@@ -238,8 +238,8 @@ fn in_force(shared: &GatewayState, named: bool) -> String {
     let current = shared.state.current();
     for cluster in current.unknown_clusters() {
         text.push_str(&format!(
-            "the policies of cluster {cluster} are not known: files of its own have faults, and there are no earlier \
-             ones; its requests are answered with 503\n"
+            "the policies of cluster {cluster} are not known: its own files have errors, and there is no \
+            earlier version; its requests are answered with 503\n"
         ));
     }
     text.push_str(&describe_held_back(&current.held_back, named));
@@ -300,8 +300,8 @@ fn describe_held_objects(refused: &Faults, named: bool) -> String {
 fn count(faults: &Faults) -> String {
     let errors = faults.iter().filter(|fault| fault.severity == Severity::Error);
     match errors.count() {
-        1 => "1 fault".to_owned(),
-        count => format!("{count} faults"),
+        1 => "1 error".to_owned(),
+        count => format!("{count} errors"),
     }
 }
 
@@ -474,11 +474,11 @@ mod tests {
         };
         assert_eq!(
             describe(&status, false),
-            "cluster east is synced: 3 objects are in force; 1 have faults\n  \
-             absence not believed, what was known is in force: Role.rbac.authorization.k8s.io: the list lacks \
-             all; confirm it with `portcullis serve --accept-absence east`\n  \
-             not up to date: ConfigMap: for 90 s: no list\n  \
-             2 policies are left out, so that what they restrict is not restricted\n"
+            "cluster east is synced: 3 objects are in force; 1 have errors\n  objects are missing without \
+            evidence of their deletion, the known ones are in force: Role.rbac.authorization.k8s.io: the \
+            list lacks all; if they were deleted, confirm it with `portcullis serve --accept-absence east`\n  not up to date: \
+            ConfigMap: for 90 s: no list\n  2 policies are left out, so that what they restrict is not \
+            restricted\n"
         );
     }
 
@@ -512,15 +512,15 @@ mod tests {
         let table = [
             (
                 Origin::Nowhere,
-                "cluster east is not synced yet: only the files are in force; 1 have faults\n",
+                "cluster east is not synced yet: only the files are in force; 1 have errors\n",
             ),
             (
                 Origin::Saved,
-                "cluster east is not synced yet: 3 saved objects are in force; 1 have faults\n",
+                "cluster east is not synced yet: 3 saved objects are in force; 1 have errors\n",
             ),
             (
                 Origin::Live,
-                "cluster east is synced: 3 objects are in force; 1 have faults\n",
+                "cluster east is synced: 3 objects are in force; 1 have errors\n",
             ),
         ];
         for (origin, expected) in table {
@@ -547,7 +547,7 @@ mod tests {
         assert!(describe(&status, true).contains("hidden"));
         assert_eq!(
             describe(&status, false),
-            "cluster east is synced: 3 objects are in force; 1 have faults\n"
+            "cluster east is synced: 3 objects are in force; 1 have errors\n"
         );
         let change = Change {
             vanished: vec![Restriction {

@@ -219,7 +219,7 @@ fn authenticate(
 }
 
 /// Rejects a call made by this gateway or one of its replicas: the address of a webhook or
-/// authorizer leads back to it, for example through a load balancer.
+/// authorizer leads back to this gateway, for example through a load balancer.
 fn check_origin(head: &RequestHead<'_>, config: &Config) -> Result<(), Rejection> {
     if head.via.is_empty() {
         return Ok(());

@@ -121,15 +121,15 @@ fn remedy(error: &dyn Error) -> Option<&'static str> {
         .ssl_error()?;
     Some(match reason(errors)? {
         NO_CERTIFICATE => {
-            "every caller has a certificate, and the client showed none: give the API server the kubeconfig \
-             of an entry of `callers`, with `client-certificate` and `client-key`"
+            "every caller has a certificate, but the client sent none: configure the API server with the \
+            kubeconfig of an entry of `callers`, with `client-certificate` and `client-key`"
         }
         ALERT_BAD_CERTIFICATE | ALERT_CERTIFICATE_EXPIRED | ALERT_CERTIFICATE_UNKNOWN | ALERT_UNKNOWN_CA => {
             "the client does not accept the certificate of `server.tls`: its kubeconfig needs the \
-             `certificate-authority` that signed it, and the certificate the host of its `server`, in its time \
-             (`portcullis check --config FILE` compares them)"
+            `certificate-authority` that signed it, and the certificate must not be expired and be valid for \
+            the host of its `server` (`portcullis check --config FILE` compares them)"
         }
-        HTTP_REQUEST => "the client speaks HTTP without TLS: its URL must begin with https://",
+        HTTP_REQUEST => "the client uses HTTP without TLS: its URL must begin with https://",
         UNSUPPORTED_PROTOCOL | NO_SHARED_CIPHER => "the client must support TLS 1.2 or 1.3",
         _ => return None,
     })

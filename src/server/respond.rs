@@ -26,8 +26,8 @@ pub(crate) enum Rejection {
     Unsynced,
     /// Files of the caller's cluster have faults, and there are no earlier ones.
     #[error(
-        "the policies of the cluster are not known: its own files have faults, and the gateway has no earlier \
-         ones; its log says which"
+        "the policies of the cluster are not known: its own files have errors, and the gateway has no earlier \
+        version; its log lists them"
     )]
     FaultyFiles,
     /// The caller is unknown or not authorized.
@@ -46,8 +46,8 @@ pub(crate) enum Rejection {
     InvalidTimeout,
     /// The gateway made the call itself.
     #[error(
-        "this gateway made the call itself (`{pseudonym}` is in the Via header): the address of a \
-         webhook or authorizer in its configuration leads back to it"
+        "this gateway sent the call itself (`{pseudonym}` is in the Via header): the address of a webhook or \
+        authorizer in its configuration leads back to this gateway"
     )]
     Loop {
         /// The pseudonym that the gateway uses in `Via`.

@@ -160,7 +160,7 @@ impl PullerWorker {
             }
             Err(error) => {
                 if self.reported.get(bundle) != Some(&error) {
-                    tracing::error!(bundle, %reference, %error, "the bundle was not taken");
+                    tracing::error!(bundle, %reference, %error, "the bundle was rejected");
                 }
                 self.reported.insert(bundle.to_owned(), error);
             }
@@ -274,7 +274,7 @@ fn take(
         digest,
         ..
     } = &bundle.manifest;
-    tracing::info!(bundle = name, sequence, digest, "took a bundle");
+    tracing::info!(bundle = name, sequence, digest, "accepted a bundle");
     Ok(())
 }
 

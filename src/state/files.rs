@@ -242,8 +242,8 @@ impl FoundManifest<'_> {
             None => self.scope.read_text(self.path, most)?,
         };
         if text.is_empty() {
-            let message = "is empty (0 bytes), as a file is that was cut or is being written: remove it, or \
-                           write a comment into it if it is to say nothing";
+            let message = "is empty (0 bytes), like a file that was cut off or is being written: remove it, \
+                or write a comment into it to leave it without objects";
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
         Ok(text)
@@ -260,8 +260,8 @@ fn empty(folder: &Path) -> Fault {
     Fault::warning(
         place,
         FaultKind::NotFound,
-        "this folder contains no manifests: their names end in `.yaml`, `.yml` or `.json`, and do \
-         not begin with `.`. If none are meant, say so in a `README.md`",
+        "this folder contains no manifests: their names end in `.yaml`, `.yml` or `.json`, and do not begin \
+        with `.`. If it is meant to have none, add a `README.md`",
     )
 }
 

@@ -204,7 +204,7 @@ impl Watches {
         });
         Self {
             watcher: watcher
-                .map_err(|error| tracing::warn!(%error, "files cannot be watched, only polled"))
+                .map_err(|error| tracing::warn!(%error, "files cannot be watched and are only polled"))
                 .ok(),
             watched: BTreeSet::new(),
             interest,

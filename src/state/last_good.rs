@@ -103,8 +103,8 @@ pub enum LastGoodError {
     NotConfigured,
     /// The configuration is not valid YAML.
     #[error(
-        "`{path}` is no YAML, so it does not say where the last good set is (`reload.lastGood`): mend it, or put \
-         its last version back"
+        "`{path}` is not YAML, so it does not name the last good set (`reload.lastGood`): correct it, or \
+        restore its last version"
     )]
     Unknown {
         /// The configuration.
@@ -177,7 +177,7 @@ impl PendingSave {
             tracing::warn!(
                 file = %self.path.display(),
                 %error,
-                "cannot save the last good set: a restart with faulty files would fail"
+                "cannot save the last good set: a restart would fail while the files have errors"
             );
         }
     }
@@ -286,7 +286,7 @@ fn parse(content: &[u8]) -> Result<LastGoodSet, &'static str> {
     if header.sha256 != hexadecimal(&sha256(texts)) {
         return Err("its digest does not match");
     }
-    let texts: SavedTexts = serde_json::from_slice(texts).map_err(|_| "its texts cannot be read")?;
+    let texts: SavedTexts = serde_json::from_slice(texts).map_err(|_| "its contents cannot be read")?;
     Ok(LastGoodSet {
         revision: header.revision,
         configuration: texts.configuration,

@@ -258,8 +258,8 @@ fn message(removed: &[Restriction], most: usize) -> String {
     let names: Vec<String> = removed.iter().take(MAX_NAMES).map(ToString::to_string).collect();
     let more = if removed.len() > MAX_NAMES { ", …" } else { "" };
     format!(
-        "the files would take away {} Denies, validating policies and webhooks ({}{more}), and one change may take away \
-         {most}: put them back or, if they are to go, raise this number",
+        "the files would remove {} Denies, validating policies and webhooks ({}{more}), but one change may \
+        remove at most {most}: restore them or, to remove them on purpose, raise this number",
         removed.len(),
         names.join(", ")
     )

@@ -338,7 +338,7 @@ impl ReloadWorker {
         if failure.is_hanging {
             tracing::error!(%revision, "a reload has not finished: the last good set stays in force");
         } else {
-            tracing::error!(%revision, faults, "the files have faults: the last good set stays in force");
+            tracing::error!(%revision, faults, "the files have errors: the last good set stays in force");
         }
         (self.observer)(ReloadAttempt::Failed(&failure));
         self.state.keep(failure);
@@ -371,8 +371,8 @@ impl ReloadWorker {
         self.fail(hanging(self.limit), true);
         if self.running.len() >= MAX_HANGING {
             tracing::error!(
-                "{MAX_HANGING} reloads hang, and no more are started until one ends: repair the \
-                 file system, or restart the gateway"
+                "{MAX_HANGING} reloads hang, so no further reload starts until one ends: repair the file \
+                system, or restart the gateway"
             );
         }
     }
@@ -453,14 +453,15 @@ pub fn log(faults: &Faults, loaded: &Snapshot) {
         tracing::error!(
             cluster,
             faults = faults.len(),
-            "the cluster's own files have faults: its last good ones stay in force, everything else takes effect"
+            "the cluster's own files have errors: their last good version stays in force, everything else \
+            takes effect"
         );
     }
     for cluster in loaded.unknown_clusters() {
         tracing::error!(
             cluster,
-            "the policies of the cluster are not known, for files of its own have faults and there are no earlier ones: \
-             its requests are answered with 503 until these are mended"
+            "the policies of the cluster are not known, because its own files have errors and there is no \
+            earlier version: its requests are answered with 503 until these are corrected"
         );
     }
 }

@@ -106,7 +106,7 @@ fn unusable_folder(folder: &Path, manifests: &[ManifestPath], what: &str) -> Opt
     };
     if let Some(manifest) = manifests.iter().find(is_read) {
         let message = format!(
-            "these files do not go where manifests are read from, `{}`: use another folder",
+            "these files must not be in a folder of manifests, `{}`: use another folder",
             manifest.path.display()
         );
         return Some((FaultKind::Invalid, message));
@@ -118,7 +118,7 @@ fn unusable_folder(folder: &Path, manifests: &[ManifestPath], what: &str) -> Opt
         }
         Ok(found) if ![0, geteuid().as_raw()].contains(&found.uid()) => {
             let message = format!(
-                "`{}` belongs to somebody else, and {what} kept there: name another folder",
+                "`{}` belongs to another user, but {what} kept there: use another folder",
                 folder.display()
             );
             Some((FaultKind::Invalid, message))
@@ -220,7 +220,7 @@ fn overwritten_faults(config: &Config, read: &BTreeSet<PathBuf>) -> (Faults, Hel
         }
         taken.extend(
             real.into_iter()
-                .map(|file| (file, "the gateway writes something else to it")),
+                .map(|file| (file, "the gateway writes other data to it")),
         );
     }
     (faults, held)

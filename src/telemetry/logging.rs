@@ -227,7 +227,7 @@ pub(crate) fn allows_line(cluster: &str) -> bool {
         tracing::warn!(
             cluster,
             unwritten,
-            "lines about objects of the cluster were not written: its objects change too often"
+            "lines about objects of the cluster were not written: the objects change too often"
         );
     }
     true

@@ -108,7 +108,7 @@ pub enum UsageError {
     #[error("there is no file of usage in `{}`: name the folder of `usage.folder`", .0.display())]
     Empty(PathBuf),
     /// A file does not begin with the header of a usage file.
-    #[error("`{}` is no file of usage: the first line does not say `portcullisUsage`", .0.display())]
+    #[error("`{}` is not a file of usage: the first line does not contain `portcullisUsage`", .0.display())]
     NoUsage(PathBuf),
     /// A row is invalid.
     #[error("{0}")]

@@ -166,7 +166,7 @@ impl Breaker {
                     "it is called again at {}",
                     rfc3339(whole_seconds(SystemTime::now() + left))
                 ),
-                None => "one call is finding out whether it can be reached again".to_owned(),
+                None => "one call is testing whether it can be reached again".to_owned(),
             },
         }
     }

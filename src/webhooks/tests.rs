@@ -281,9 +281,9 @@ fn a_webhook_that_cannot_be_called_is_a_warning_and_fails() {
         .with([ConfiguredWebhook::everywhere(&webhook)], None);
     assert_eq!(
         upstreams.warnings(&config).to_string(),
-        "webhook/config/hook: warning: Invalid value: the CA bundle has no certificate in PEM, \
-         or an invalid one: it cannot be called, and its failurePolicy decides\n\
-         gateway.yaml:4: upstreams.shadow: warning: Not found: there is no webhook `gone` among the manifests"
+        "webhook/config/hook: warning: Invalid value: the CA bundle has no certificate in PEM, or an invalid \
+        one: it cannot be called, and its failurePolicy applies\ngateway.yaml:4: upstreams.shadow: warning: \
+        Not found: there is no webhook `gone` among the manifests"
     );
     let failure = call(&upstreams, &webhook).unwrap_err();
     assert!(failure.starts_with("failed to call webhook: the CA bundle has no certificate"));

@@ -112,13 +112,13 @@ pub(crate) struct InFlightPermit {
 pub(crate) enum InFlightLimitError {
     /// The limit of all calls.
     #[error(
-        "it has {0} calls in flight already, as many as `upstreams.inFlight` of the gateway's configuration allows"
+        "it already has {0} calls in flight, the limit by `upstreams.inFlight` of the gateway's configuration"
     )]
     Webhook(usize),
     /// The limit of one user's calls.
     #[error(
-        "it has {share} calls for this user in flight already, as many as one user may have: \
-        a quarter of `upstreams.inFlight` ({limit}) of the gateway's configuration"
+        "it already has {share} calls in flight for this user, the limit for one user: a quarter of \
+        `upstreams.inFlight` ({limit}) of the gateway's configuration"
     )]
     Requester {
         /// The limit for one user.
@@ -180,7 +180,7 @@ impl Upstream {
             object: format!("webhook/{}", self.id),
             ..Place::default()
         };
-        let message = format!("{reason}: it cannot be called, and its failurePolicy decides");
+        let message = format!("{reason}: it cannot be called, and its failurePolicy applies");
         Some(Fault::warning(place, FaultKind::Invalid, message))
     }
 

@@ -148,7 +148,7 @@ fn the_requester_is_who_asks_and_nothing_is_approved_at_birth() {
     // Where /mutate is not called, or another webhook changes what it wrote.
     for request in [forged.clone(), asked()] {
         let unmutated = validated(&write("ann", "CREATE", "", &request, &Value::Null));
-        assert!(unmutated.unwrap_err().contains("is not the user who asks"));
+        assert!(unmutated.unwrap_err().contains("is not the user of the request"));
     }
     let mut with_status = object;
     with_status["status"] = forged["status"].clone();
@@ -199,11 +199,11 @@ fn others_approve_with_the_verb_and_as_themselves() {
     // She has the verb, too.
     refuses(
         &approved("ann", &object),
-        "nobody approves or denies what they ask for themselves",
+        "you cannot approve or deny your own request",
     );
     refuses(
         &said("ann", "denied", &object),
-        "nobody approves or denies what they ask for themselves",
+        "you cannot approve or deny your own request",
     );
     let object = approved("bob", &object).unwrap();
     assert_eq!(
@@ -234,7 +234,7 @@ fn others_approve_with_the_verb_and_as_themselves() {
         assert!(
             refused
                 .unwrap_err()
-                .contains("does not name the user who writes it")
+                .contains("does not contain the user who writes it")
         );
     }
 }
@@ -256,12 +256,12 @@ fn who_approves_what_lifts_a_policy_needs_the_verb_lift() {
 fn entries_are_only_added_one_a_request_and_an_end_is_final() {
     let object = created("ann", &asked()).unwrap();
     let with_bob = approved("bob", &object).unwrap();
-    let changed = "entries of the status are only added";
+    let changed = "a request may only add one entry to the status";
     refuses(
         &updated("cid", &with_bob, |object| {
             object["status"]["approvals"] = json!([{}])
         }),
-        "entries of the status are only added",
+        "a request may only add one entry to the status",
     );
     refuses(
         &updated("cid", &with_bob, |object| object["status"] = json!({})),
@@ -283,13 +283,13 @@ fn entries_are_only_added_one_a_request_and_an_end_is_final() {
         &updated("cid", &object, |object| {
             object["status"] = json!({"approvals": [{}, {}]})
         }),
-        "one request adds one entry",
+        "a request may only add one entry:",
     );
     refuses(
         &updated("cid", &object, |object| {
             object["status"] = json!({"approvals": [{}], "withdrawn": {}})
         }),
-        "one request adds one entry",
+        "a request may only add one entry:",
     );
     for what in ["denied", "withdrawn"] {
         let over = said("bob", what, &with_bob).unwrap();
@@ -392,7 +392,7 @@ fn what_cannot_be_one_is_refused() {
     refuses(&created("ann", &large), "more than 65536 bytes");
     let object = created("ann", &asked()).unwrap();
     let no_old = validated(&write("bob", "UPDATE", "status", &object, &Value::Null));
-    assert!(no_old.unwrap_err().contains("what was there before"));
+    assert!(no_old.unwrap_err().contains("no object before the change"));
 }
 
 /// Nobody but a robot may delete pods, which `edit` lets its subjects do.
@@ -456,7 +456,7 @@ fn an_approval_that_breaks_an_invariant_is_refused_as_a_binding_would_be() {
     assert!(
         denial
             .message
-            .contains("`unknown`, which is asked for, is not known"),
+            .contains("the requested ClusterRole `unknown` is not known"),
         "{}",
         denial.message
     );

@@ -257,7 +257,7 @@ pub(crate) fn a_role_that_was_asked_for_and_approved_is_there_until_it_is_withdr
     assert!(name.starts_with("maps-"), "{name}");
     let refused = servers.portcullis("ann", &["approve", &name]).unwrap_err();
     assert!(
-        refused.contains("nobody approves or denies what they ask for themselves"),
+        refused.contains("you cannot approve or deny your own request"),
         "{refused}"
     );
     let said = servers.portcullis("bob", &["approve", &name]).unwrap();
@@ -308,7 +308,7 @@ pub(crate) fn nobody_approves_their_own_or_in_the_name_of_others() {
     assert_eq!(stored["spec"]["requester"]["username"], "amy");
     assert_eq!(stored.get("status"), None);
     // In the name of others, through both ways to the status.
-    let own = "nobody approves or denies what they ask for themselves";
+    let own = "you cannot approve or deny your own request";
     refuses(
         &servers.says("amy", "forged", &json!({"approvals": [entry]})),
         own,
@@ -366,7 +366,7 @@ pub(crate) fn what_is_asked_for_never_changes_and_entries_are_only_added() {
     // Bob writes what he saw, and so does Cid, who did not see what Bob wrote.
     let bob = servers.says("bob", "fixed", &json!({"approvals": [{}]}));
     assert_eq!(bob.status, 200, "{}", bob.text());
-    let only_added = "entries of the status are only added";
+    let only_added = "a request may only add one entry to the status";
     let forged = json!([{"username": "bob", "time": "2026-01-01T00:00:00Z"}, {}]);
     refuses(
         &servers.says("cid", "fixed", &json!({"approvals": forged})),

@@ -333,10 +333,12 @@ pub(crate) fn escalations_name_pods_that_run_and_policies_that_refuse_others() {
     let erin = ask("erin");
     let by_exec = "  create pods/exec in ci -> ServiceAccount ci/builder (RoleBinding/ci/debug)\n    Pod ci/build-1 runs as it\n";
     assert!(erin.code == Some(0) && erin.stdout.contains(by_exec), "{erin:?}");
-    let none = "  create pods/exec in ci -> ServiceAccount ci/default (RoleBinding/ci/debug)\n    where a Pod runs as it, which none does now\n";
+    let none = "  create pods/exec in ci -> ServiceAccount ci/default (RoleBinding/ci/debug)\n    if a Pod \
+        runs as it, which none does now\n";
     assert!(erin.stdout.contains(none), "{erin:?}");
     let frank = ask("frank");
-    let refused = "  create pods in ci -> ServiceAccount ci/builder (RoleBinding/ci/run)\n    the plainest such Pod is refused by ValidatingAdmissionPolicy/ticket: ";
+    let refused = "  create pods in ci -> ServiceAccount ci/builder (RoleBinding/ci/run)\n    the simplest \
+        Pod of this kind is refused by ValidatingAdmissionPolicy/ticket: ";
     assert!(
         frank.code == Some(0) && frank.stdout.contains(refused),
         "{frank:?}"
@@ -479,13 +481,14 @@ pub(crate) fn a_cluster_is_scanned_page_by_page_and_reports_are_written() {
     );
     assert!(
         run.stdout.contains(
-            "Deployment/dev/web: warn: the Pod that it makes: no requests (policy `requests`, binding `requests`)\n"
+            "Deployment/dev/web: warn: the Pod that it creates: no requests (policy `requests`, binding \
+            `requests`)\n"
         ),
         "{run:?}"
     );
     assert!(
         run.stdout.contains(
-            "skip: policy `owner`: `request.userInfo` is not known to a scan: ConfigMap/shop/test-1\n"
+            "skip: policy `owner`: `request.userInfo` is not known during a scan: ConfigMap/shop/test-1\n"
         ),
         "{run:?}"
     );

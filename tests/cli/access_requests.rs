@@ -219,7 +219,7 @@ fn replay_decides_by_those_that_it_has_and_believes_the_recording_of_others() {
     let (_, report) = replay("policies");
     let all = report.to_string();
     assert!(
-        all.contains("AccessRequest/inc-1 allowed it, which may lift"),
+        all.contains("AccessRequest/inc-1 allowed it and may lift"),
         "{all}"
     );
     // Without a Deny, what nothing else decides is allowed by it as before.

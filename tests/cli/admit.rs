@@ -78,7 +78,7 @@ fn what_is_refused_is_1_with_each_step_that_led_there() {
     for said in [
         "deny: ValidatingAdmissionPolicy 'owner' with binding 'owner-live' denied request: only 1 labels (422 Invalid)",
         "cause: ValidatingAdmissionPolicy/owner, rule 0",
-        "ValidatingAdmissionPolicy/exec  does not apply: no rule is about such a request",
+        "ValidatingAdmissionPolicy/exec  does not apply: no rule matches the request",
         "ValidatingAdmissionPolicy/owner  applies, as pods.v1",
         "binding owner-other  does not apply: namespaceSelector does not select the namespace",
         "matchCondition not-system: !request.userInfo.username.startsWith('system:')",

@@ -331,7 +331,8 @@ fn what_kubernetes_does_not_have_is_told_with_what_may_have_been_meant_and_chang
         ("--verb get --resource pods/logs", "did you mean `pods/log`?"),
         (
             "--verb impersonate --resource serviceaccounts -n team-a --name robot",
-            "where it allows `impersonate:serviceaccount serviceaccounts.authentication.k8s.io`: ask about that, too",
+            "to users who have `impersonate:serviceaccount serviceaccounts.authentication.k8s.io`: check \
+            that, too",
         ),
         (
             "--verb list --path /healthz",

@@ -48,9 +48,9 @@ fn authorize_says_who_would_be_asked_and_asks_nobody() {
     let run = authorize("--resource pods");
     assert_eq!(run.code, 1, "{run:?}");
     for said in [
-        "noOpinion: nothing matched here; `other` would be asked",
+        "noOpinion: nothing matched here; `other` would be called",
         "Webhook/of-paths  is skipped: `matchConditions[0]` is false",
-        "Webhook/other  would be asked: all matchConditions are true",
+        "Webhook/other  would be called: all matchConditions are true",
     ] {
         assert!(run.stdout.contains(said), "`{said}`: {run:?}");
     }
@@ -76,7 +76,7 @@ fn a_condition_without_result_counts_only_where_nobody_is_asked_before() {
     );
     assert!(
         run.stdout
-            .contains("Webhook/other  is not asked, because a condition failed"),
+            .contains("Webhook/other  is not called, because a condition failed"),
         "{run:?}"
     );
 }

@@ -159,7 +159,7 @@ fn certificates_and_keys_that_cannot_be_used_are_named() {
     std::fs::write(portcullis.path("gateway/pki/server.key"), key).unwrap();
     refused(
         &portcullis,
-        "server.crt: server.tls.certificate: Invalid value: its key is too short to be safe: make one",
+        "server.crt: server.tls.certificate: Invalid value: its key is too short: use",
     );
 }
 
@@ -177,7 +177,7 @@ fn a_file_that_is_not_there_or_may_not_be_read_says_what_to_do() {
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o000)).unwrap();
     let run = portcullis.run_unprivileged("check --config gateway/portcullis.yaml");
     assert_eq!(run.code, 1, "{run:?}");
-    let wanted = "Unreadable: permission denied: give the user";
+    let wanted = "Unreadable: permission denied: allow the user";
     assert!(said(&run).contains(wanted), "{run:?}");
     for arguments in [
         "check absent",
@@ -226,18 +226,18 @@ fn kubeconfigs_and_key_sets_that_are_none_are_named_with_their_place() {
         refused(&portcullis, wanted);
     }
     for (keys, wanted) in [
-        ("{", "jwks.json:1:1: Unreadable: no JSON: the text ends too early"),
+        ("{", "jwks.json:1:1: Unreadable: not JSON: it ends too early"),
         (
             "{\n  \"keys\": ]}",
-            "jwks.json:2:11: Unreadable: no JSON: expected value",
+            "jwks.json:2:11: Unreadable: not JSON: expected value",
         ),
         (
             "[]",
-            "jwks.json: Unreadable: no JWKS: that is a mapping whose field `keys` is a list",
+            "jwks.json: Unreadable: not a JWKS, which is a mapping whose field `keys` is a list",
         ),
         (
             "{\"keys\": 1}",
-            "jwks.json: Unreadable: no JWKS: that is a mapping whose field `keys` is a list",
+            "jwks.json: Unreadable: not a JWKS, which is a mapping whose field `keys` is a list",
         ),
         (
             "{\"keys\": [1]}",
@@ -336,7 +336,7 @@ fn files_that_may_not_be_written_are_told_before_they_are_needed() {
     std::fs::set_permissions(&shut, std::fs::Permissions::from_mode(0o555)).unwrap();
     let run = portcullis.run_unprivileged(check);
     assert_eq!(run.code, 1, "{run:?}");
-    let words = "gateway/shut`: permission denied: give the user as whom this program runs the right to it";
+    let words = "gateway/shut`: permission denied: allow the user that this program runs as to read it";
     for wanted in ["decisionLog.path: ", "reload.lastGood: warning: "] {
         let told = said(&run);
         let line = told.lines().find(|line| line.contains(wanted)).expect(wanted);
@@ -357,11 +357,11 @@ fn an_address_at_which_nobody_can_listen_says_what_to_do() {
     for (address, wanted) in [
         (
             taken.as_str(),
-            "another process listens there: stop it, or set another port",
+            "another process uses this address: stop it, or set another port",
         ),
         (
             "192.0.2.1:8443",
-            "this machine has no such address: set one of its own",
+            "this machine does not have this address: set one that it has",
         ),
     ] {
         let portcullis = set_up();
@@ -385,7 +385,7 @@ fn a_configuration_that_is_no_yaml_says_why_there_is_no_last_good_set() {
     let said = said(&run);
     for wanted in [
         "portcullis.yaml:1: Unreadable: ",
-        "`gateway/portcullis.yaml` is no YAML, so it does not say where the last good set is",
+        "`gateway/portcullis.yaml` is not YAML, so it does not name the last good set",
     ] {
         assert!(said.contains(wanted), "`{wanted}`: {said}");
     }
@@ -401,20 +401,20 @@ fn what_is_no_configuration_is_said_once_with_the_option_for_it() {
     let run = portcullis.run("check --config policies/dev.yaml");
     assert_eq!(
         run.stdout,
-        "policies/dev.yaml:2: RoleBinding/dev: kind: Unsupported value: a RoleBinding of rbac.authorization.k8s.io/v1 is no \
+        "policies/dev.yaml:2: RoleBinding/dev: kind: Unsupported value: a RoleBinding of rbac.authorization.k8s.io/v1 is not a \
          GatewayConfiguration: name manifests with `--manifests`, or for `check` without an option\n1 error, 0 warnings\n"
     );
     let run = portcullis.run("check --config policies");
     assert_eq!(run.code, 2);
     assert!(
         run.stderr
-            .contains("`policies` is a folder, where one file belongs: name folders of manifests"),
+            .contains("`policies` is a folder, not a file: name folders of manifests"),
         "{run:?}"
     );
     let run = portcullis.run("check policies");
     assert!(
         run.stdout
-            .contains("put it in quotes, for YAML also reads `y`, `yes` and `on` as `true`"),
+            .contains("put it in quotes, because YAML also reads `y`, `yes` and `on` as `true`"),
         "{run:?}"
     );
     let run = portcullis.run("who-can get pods --kubeconfig nope");

@@ -116,7 +116,7 @@ fn another_key_and_another_name_are_refused() {
     assert_eq!(run.code, 1, "{run:?}");
     assert!(
         run.stderr
-            .contains("calls itself `policies`, and `team/policies` is expected"),
+            .contains("the name of the bundle is `policies`, not `team/policies`"),
         "{run:?}"
     );
 }
@@ -237,7 +237,7 @@ fn what_a_registry_does_wrong_is_said_and_ends() {
         (
             "/manifests/stable",
             BadReply::Status(302, vec![("Location", "http://localhost/".to_owned())]),
-            "no `https` address",
+            "an address that does not begin with `https`",
         ),
         (
             "/manifests/stable",
@@ -247,7 +247,7 @@ fn what_a_registry_does_wrong_is_said_and_ends() {
         ("/blobs/", BadReply::Endless, "more than"),
         ("/blobs/", BadReply::Cut(vec![b'x'; 64]), "`localhost:"),
         ("/blobs/", BadReply::Body(b"x".to_vec()), "has another digest"),
-        (".sig", BadReply::Body(b"{}".to_vec()), "not that of a bundle"),
+        (".sig", BadReply::Body(b"{}".to_vec()), "not one of a bundle"),
         (".sig", BadReply::Status(404, Vec::new()), "it is not signed"),
     ] {
         registry.behave(move |request| request.path.contains(part).then(|| reply.clone()));

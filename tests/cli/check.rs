@@ -521,7 +521,7 @@ fn a_deny_on_the_person_who_asks_is_warned_of() {
     portcullis.write("limits/freeze.yaml", &limit);
     for (asker, is_limited) in [("joe,devs", true), ("lead,devs", false), ("joe", false)] {
         let run = portcullis.run(&format!("check limits --as {asker}"));
-        let warning = "this Limit leaves you, `joe`, nothing but what its rules cover: if you are";
+        let warning = "this Limit leaves you, `joe`, nothing but what its rules cover: to do";
         assert_eq!(run.stdout.contains(warning), is_limited, "{asker}: {run:?}");
         assert_eq!(run.stdout.contains("leaves you"), is_limited, "{asker}: {run:?}");
     }
@@ -762,13 +762,14 @@ fn what_admission_does_not_enforce_of_denies_and_limits_is_named() {
     };
     assert_eq!(warned(""), [""; 0]);
     let expected = [
-        "reads spec.resourceRules[0].verbs: not enforced by `admission.enforceAuthorization`: requests with `get` pass",
-        "update spec.resourceRules[0].verbs: not enforced by `admission.enforceAuthorization`: a change does not tell \
-         `update` from `patch`: name both",
-        "half-exec spec.resourceRules[0].verbs: not enforced by `admission.enforceAuthorization`: a connection to \
-         `pods/exec` does not tell its verb",
+        "reads spec.resourceRules[0].verbs: not enforced by `admission.enforceAuthorization`: requests with `get` do not pass",
+        "update spec.resourceRules[0].verbs: not enforced by `admission.enforceAuthorization`: admission \
+        cannot distinguish `update` from `patch`: name both",
+        "half-exec spec.resourceRules[0].verbs: not enforced by `admission.enforceAuthorization`: a \
+        connection to `pods/exec` does not show its verb",
         "paths spec.nonResourceRules: not enforced by `admission.enforceAuthorization`: requests for paths",
-        "limit spec.effect: `admission.enforceAuthorization` refuses writes and connections beyond this limit, and not",
+        "limit spec.effect: `admission.enforceAuthorization` refuses writes and connections beyond this \
+        limit, but not",
     ];
     let found = warned("admission: {enforceAuthorization: true}\n");
     assert_eq!(found.len(), expected.len(), "{found:#?}");

@@ -387,7 +387,7 @@ fn what_cannot_be_read_is_2_and_what_is_nothing_to_convert_1() {
     for (file, code, told) in [
         ("nowhere.yaml", 2, "nowhere.yaml"),
         ("broken.yaml", 2, "broken.yaml:"),
-        ("other.yaml", 1, "there is no policy to convert"),
+        ("other.yaml", 1, "there are no policies to convert"),
         (
             "policy.yaml",
             1,

@@ -106,7 +106,7 @@ fn what_is_not_to_happen_is_the_exit_code() {
     ] {
         assert_eq!(diff(arguments).code, code, "{arguments}");
     }
-    assert_eq!(diff("old old").stdout, "no request is decided otherwise\n");
+    assert_eq!(diff("old old").stdout, "no request is decided differently\n");
     let text = diff("old new").stdout;
     let line = "Group dev without Group contractors: get, list of secrets in the namespace prod\n";
     assert!(text.contains(line), "{text}");
@@ -177,7 +177,7 @@ fn a_role_that_no_side_has_may_grant_anything() {
         !gains.is_empty() && gains.iter().all(|gain| gain["undecided"] == true),
         "{gains:?}"
     );
-    let condition = "the ClusterRole made-elsewhere allows it, which none of these policies is";
+    let condition = "the ClusterRole made-elsewhere allows it, but is not among these policies";
     assert!(
         gains.iter().all(|gain| gain["where"] == json!([condition])),
         "{gains:?}"
@@ -228,8 +228,7 @@ fn every_cluster_of_a_configuration_counts() {
     let run = diff("");
     assert_eq!(run.code, 1, "{run:?}");
     assert!(
-        run.stderr
-            .contains("the cluster `east` has differences of its own"),
+        run.stderr.contains("the cluster `east` has different results"),
         "{run:?}"
     );
     assert!(diff("--cluster east").stdout.contains("User mallory"));
@@ -300,7 +299,7 @@ fn a_revision_is_read_as_it_is_and_not_as_it_says() {
         absolute.display()
     ));
     assert_eq!(run.code, 2, "{run:?}");
-    assert!(run.stderr.contains("relative to the present folder"), "{run:?}");
+    assert!(run.stderr.contains("relative to the current folder"), "{run:?}");
 }
 
 #[test]
@@ -316,7 +315,7 @@ fn a_link_out_of_a_revision_is_refused() {
     assert_eq!(run.code, 2, "{run:?}");
     assert!(
         run.stderr
-            .contains("`more` is a link to what is not in the revision's folder"),
+            .contains("`more` is a symbolic link that leads out of the revision's folder"),
         "{run:?}"
     );
 }
@@ -368,10 +367,7 @@ fn a_revision_that_lists_without_end_is_refused() {
     let revision = git(&portcullis, &format!("commit-tree {tree} -m hostile"));
     let run = portcullis.run(&format!("diff git:{revision} policies"));
     assert_eq!(run.code, 2, "{run:?}");
-    assert!(
-        run.stderr.contains("it has more than the 100000 files"),
-        "{run:?}"
-    );
+    assert!(run.stderr.contains("it has more than 100000 files"), "{run:?}");
 }
 
 /// A cluster with OLD, and files that may be applied to it.
@@ -427,7 +423,7 @@ fn a_cluster_is_compared_with_what_would_be_in_its_place() {
     );
     portcullis.write("same/policies.yaml", OLD);
     let run = portcullis.run("diff --kubeconfig live.yaml same --fail-on any");
-    assert_eq!(run.stdout, "no request is decided otherwise\n", "{run:?}");
+    assert_eq!(run.stdout, "no request is decided differently\n", "{run:?}");
 }
 
 #[test]
@@ -439,16 +435,16 @@ fn sides_that_do_not_fit_together_are_refused() {
     );
     portcullis.write("faulty.yaml", &BINDING.replace("subjects", "subject"));
     for (arguments, message) in [
-        ("new", "name what is compared"),
-        ("", "name what is compared"),
-        ("--kubeconfig live.yaml", "name what is compared"),
-        ("-f change", "name what is compared"),
-        ("--kubeconfig live.yaml new new", "leave out OLD"),
+        ("new", "name two sets to compare"),
+        ("", "name two sets to compare"),
+        ("--kubeconfig live.yaml", "name two sets to compare"),
+        ("-f change", "name two sets to compare"),
+        ("--kubeconfig live.yaml new new", "remove OLD"),
         ("--kubeconfig live.yaml new -f change", "cannot be used with"),
         ("--kubeconfig live.yaml -f absent", "absent"),
         (
             "--kubeconfig live.yaml -f twice.yaml",
-            "stands in these files before",
+            "occurs earlier in these files",
         ),
         ("--kubeconfig live.yaml -f faulty.yaml", "subject"),
     ] {
@@ -551,7 +547,7 @@ fn conditions_that_compare_texts_with_constants_are_decided() {
     );
     assert_eq!(
         portcullis.run("diff old same").stdout,
-        "no request is decided otherwise\n"
+        "no request is decided differently\n"
     );
 }
 
@@ -669,6 +665,6 @@ fn a_namespace_selector_grants_in_namespaces_that_will_have_its_labels() {
     portcullis.write("never/all.yaml", &format!("{namespace}{never}"));
     assert_eq!(
         portcullis.run("diff old never").stdout,
-        "no request is decided otherwise\n"
+        "no request is decided differently\n"
     );
 }

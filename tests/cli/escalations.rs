@@ -60,7 +60,7 @@ fn who_reaches_cluster_admin_is_listed_with_the_steps() {
     assert!(run.stdout.contains(shown), "{run:?}");
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/escalations.md"));
     assert!(page.unwrap().contains(shown), "the page shows what is printed");
-    let (_, prevented) = run.stdout.split_once("Prevented by policies alone:\n").unwrap();
+    let (_, prevented) = run.stdout.split_once("Prevented only by policies:\n").unwrap();
     assert!(
         prevented.contains("prevented by AuthorizationPolicy/no-eve"),
         "{run:?}"
@@ -180,7 +180,7 @@ fn a_step_says_whether_admission_policies_refuse_its_pod() {
         ];
         portcullis.run_with(&arguments, "")
     };
-    let refused = "    the plainest such Pod is refused by ValidatingAdmissionPolicy/accounts: ";
+    let refused = "    the simplest Pod of this kind is refused by ValidatingAdmissionPolicy/accounts: ";
     let run = ask("strict", "text");
     assert!(run.stdout.contains(refused), "{run:?}");
     let found: Value = serde_json::from_str(&ask("strict", "json").stdout).unwrap();
@@ -190,7 +190,7 @@ fn a_step_says_whether_admission_policies_refuse_its_pod() {
     let run = ask("lax", "text");
     assert!(
         run.stdout
-            .contains("    no admission policy forbids such a Pod\n"),
+            .contains("    no admission policy refuses a Pod of this kind\n"),
         "{run:?}"
     );
     // Of no policies, nothing is said.

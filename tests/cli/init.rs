@@ -101,7 +101,7 @@ fn keys_go_into_no_folder_that_is_a_link_or_that_others_may_write_to() {
         symlink(portcullis.path("elsewhere"), portcullis.path(folder)).unwrap();
         let run = portcullis.run("init gateway");
         assert_eq!(run.code, 2, "{run:?}");
-        assert!(run.stderr.contains("` is a symbolic link: keys"), "{run:?}");
+        assert!(run.stderr.contains("` is a symbolic link: name"), "{run:?}");
         assert_eq!(
             std::fs::read_dir(portcullis.path("elsewhere")).unwrap().count(),
             0

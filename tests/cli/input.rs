@@ -166,20 +166,23 @@ fn what_reads_nothing_says_so() {
     for (command, complaint) in [
         (
             "check empty",
-            "nothing was checked: there is no object in `empty`",
+            "nothing was checked: there are no objects in `empty`",
         ),
-        ("check suite_test.yaml", "there is no object in `suite_test.yaml`"),
+        (
+            "check suite_test.yaml",
+            "there are no objects in `suite_test.yaml`",
+        ),
         (
             "test empty",
             "there are no documents of kind PolicyTest in `empty`",
         ),
         (
             "diff empty comments",
-            "nothing was compared: neither side has a binding or an AuthorizationPolicy",
+            "nothing was compared: neither OLD nor NEW has a binding or an AuthorizationPolicy",
         ),
         (
             "check comments empty",
-            "there is no object in `comments`, `empty`",
+            "there are no objects in `comments`, `empty`",
         ),
         ("suggest empty.log", "there is no decision in `empty.log`"),
         (

@@ -63,7 +63,7 @@ fn authorize_says_what_is_beyond_a_limit_and_what_is_within() {
     assert_eq!(beyond.code, 1, "{beyond:?}");
     let start = "deny: beyond the limit bots-look: bots look\ncause: AuthorizationPolicy/bots-look\n";
     assert!(beyond.stdout.starts_with(start), "{beyond:?}");
-    let said = "no rule holds the request: deny; nearest is rule 0: not this resource (`resources`)";
+    let said = "no rule covers the request: deny; nearest is rule 0: not this resource (`resources`)";
     assert!(beyond.stdout.contains(said), "{beyond:?}");
     // A list of all namespaces is wider than the rule.
     assert_eq!(ask("--user bot --verb list --resource pods").code, 1);
@@ -195,7 +195,7 @@ fn convert_leaves_a_limit_where_it_is() {
     assert_eq!(run.code, 1, "{run:?}");
     assert!(
         run.stderr
-            .contains("a Limit holds for reads and paths too, which pass no admission"),
+            .contains("a Limit also applies to reads and paths, which do not pass through admission"),
         "{run:?}"
     );
 }
@@ -284,7 +284,7 @@ subjects: [{kind: ServiceAccount, name: deployer, namespace: ci}]
     let limited = portcullis.run("escalations --manifests limited");
     let (open, prevented) = limited
         .stdout
-        .split_once("Prevented by policies alone:\n")
+        .split_once("Prevented only by policies:\n")
         .unwrap();
     assert!(!open.contains("User bot"), "{limited:?}");
     assert!(

@@ -138,10 +138,11 @@ fn a_custom_kind_is_what_its_definition_says_or_guessed_with_a_note() {
         "{guessed:?}"
     );
     assert!(
-        guessed
-            .stdout
-            .contains("note: the kind `Fox` of `example.com/v1` is not known: it is taken for the resource `foxs` in a namespace; \
-                       add its CustomResourceDefinition to the manifests, or name it with `--resource`\n"),
+        guessed.stdout.contains(
+            "note: the kind `Fox` of `example.com/v1` is not known: assuming the namespaced \
+                resource `foxs`; add its CustomResourceDefinition to the manifests, or name it with \
+                `--resource`\n"
+        ),
         "{guessed:?}"
     );
     let known = admit("-f -", fox, &[("policies/crd.yaml", definition)]);
@@ -164,7 +165,7 @@ fn several_objects_are_answered_one_by_one() {
     for said in [
         "# all.yaml:1: ConfigMap/default/a\nallow\n",
         "# all.yaml:8: ConfigMap/default/b\ndeny: ",
-        "note: the manifest is judged as it is written: an API server would fill in defaults first\n",
+        "note: the manifest is evaluated as written: an API server would add defaults first\n",
     ] {
         assert!(run.stdout.contains(said), "{said}: {run:?}");
     }
@@ -203,11 +204,15 @@ fn what_cannot_be_put_into_a_review_is_said() {
         "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: r, namespace: live}\n";
     for (arguments, input, said) in [
         ("-f - --operation UPDATE", POD, "add `--old FILE`"),
-        ("-f - --old old.yaml", POD, "`--old` is for `--operation UPDATE`"),
+        (
+            "-f - --old old.yaml",
+            POD,
+            "`--old` is only for `--operation UPDATE`",
+        ),
         (
             "-f - --operation UPDATE --old old.yaml",
             POD,
-            "`--old` does not have this object",
+            "`--old` does not contain this object",
         ),
         ("-f -", "kind: Pod\n", "-:1: Pod: apiVersion: Required value"),
         ("-f -", "apiVersion: v1\nkind: [\n", "-:"),
@@ -225,11 +230,11 @@ fn what_cannot_be_put_into_a_review_is_said() {
         (
             "-f -",
             "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: n}\n",
-            "metadata.namespace: Invalid type: must be text: put it in quotes",
+            "metadata.namespace: Invalid type: must be a string: put it in quotes",
         ),
         ("-f - --review r.json", POD, "cannot be used with"),
         ("", "", "required"),
-        ("--review r.json --dry-run", "", "are for `-f`"),
+        ("--review r.json --dry-run", "", "only with `-f`"),
         ("-f nowhere.yaml", "", "cannot read `nowhere.yaml`"),
     ] {
         let run = admit(

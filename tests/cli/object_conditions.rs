@@ -115,7 +115,7 @@ fn where_nobody_says_that_validate_sees_requests_it_grants_nothing_and_says_why(
     assert!(run.stdout.starts_with("noOpinion"), "{run:?}");
     assert!(
         run.stdout
-            .contains("rule 0 applies, but has objectConditions: it is not known that /validate sees"),
+            .contains("rule 0 applies, but has objectConditions: /validate is not known to see"),
         "{run:?}"
     );
     let who = portcullis.run("who-can create pods -n shop --config silent.yaml");
@@ -143,7 +143,7 @@ fn check_says_what_has_no_effect_and_what_is_not_supported() {
         format!("{}{}", run.stdout, run.stderr)
     };
     let left_out = "leave out `pods/status`";
-    let unknown = "grants nothing, because it is not known that /validate sees what is written";
+    let unknown = "grants nothing, because /validate is not known to see the writes";
     let declared = check("declared");
     assert!(
         declared.contains(left_out) && !declared.contains(unknown),
@@ -162,7 +162,7 @@ fn check_says_what_has_no_effect_and_what_is_not_supported() {
 fn offline_admission_watched_is_taken_for_granted_and_said() {
     let portcullis = set_up();
     let ask = |config: &str| portcullis.run(&format!("authorize --config {config}.yaml {ASK}"));
-    let granted = "it is taken for granted that `/validate` sees the request";
+    let granted = "the result assumes that `/validate` sees the request";
     let watched = ask("watched");
     assert_eq!(watched.code, 0, "{watched:?}");
     assert!(watched.stderr.contains(granted), "{watched:?}");
@@ -255,7 +255,7 @@ fn replay_asks_the_conditions_again_unless_what_they_read_is_redacted() {
     let (_, unknown) = write(&hidden, &["/review/request/object/spec/containers/0/image"]);
     assert_eq!(unknown["changes"], json!([]), "{unknown}");
     assert!(
-        unknown.to_string().contains("may look at what is redacted"),
+        unknown.to_string().contains("may read redacted fields"),
         "{unknown}"
     );
 }

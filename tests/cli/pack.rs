@@ -97,10 +97,7 @@ fn packing_twice_changes_nothing_and_a_fault_leaves_nothing() {
             .contains("cannot pack `broken.log`, line 151: not a line of JSON"),
         "{run:?}"
     );
-    assert!(
-        run.stderr.contains("`--skip-broken` leaves such lines out"),
-        "{run:?}"
-    );
+    assert!(run.stderr.contains("`--skip-broken` skips such lines"), "{run:?}");
     assert!(!portcullis.path("other").exists() || parquet(&portcullis.path("other")).is_empty());
 
     let run = portcullis.run("pack broken.log --into other --skip-broken -o json");
@@ -125,7 +122,7 @@ fn what_is_no_log_is_refused_with_its_place() {
         ("later.log", "line 1: the member `later` is not known"),
         (
             "mixed.log",
-            "line 2: a recording begins behind lines of a decision log",
+            "line 2: a recording begins after lines of a decision log",
         ),
         ("newer.jsonl", "format 9 of recordings is newer"),
     ] {
@@ -153,7 +150,10 @@ fn a_file_that_does_not_say_its_cluster_or_is_damaged_is_refused() {
     fs::write(one, &bytes[..bytes.len() - 9]).unwrap();
     let run = portcullis.run("suggest packed --cluster east");
     assert_eq!(run.code, 2, "{run:?}");
-    assert!(run.stderr.contains("it is not a whole Parquet file"), "{run:?}");
+    assert!(
+        run.stderr.contains("it is not a complete Parquet file"),
+        "{run:?}"
+    );
 }
 
 /// Each query of the page for a database.

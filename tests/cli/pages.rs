@@ -80,7 +80,7 @@ fn the_help_has_every_command_in_its_group_and_says_what_none_does() {
             "Policies",
             "Questions",
             "Change",
-            "Access for a time",
+            "Temporary access",
             "Shell"
         ],
         "{help}"
@@ -92,7 +92,7 @@ fn the_help_has_every_command_in_its_group_and_says_what_none_does() {
     expected.sort_unstable();
     assert_eq!(commands, expected);
     assert!(
-        help.contains("Without a command, the development set-up in `.portcullis/` is served"),
+        help.contains("Without a command, serves the development set-up in `.portcullis/`"),
         "{help}"
     );
 }

@@ -115,7 +115,7 @@ fn a_replay_that_decides_nothing_is_2_and_says_so() {
             (json!(0), 2),
             "{run:?}"
         );
-        let complaint = "no review of `recordings` was decided";
+        let complaint = "no reviews in `recordings` were decided";
         assert!(run.stderr.contains(complaint), "{run:?}");
     }
 }
@@ -234,7 +234,7 @@ fn what_cannot_be_read_is_named_with_its_line() {
         ("--config missing.yaml recordings", "cannot read `missing.yaml`"),
         (
             "--config new.yaml --allow-changes ( recordings",
-            "`--allow-changes (` is no regular expression",
+            "`--allow-changes (` is not a regular expression",
         ),
         ("--config new.yaml", "<RECORDING>"),
     ] {
@@ -268,19 +268,19 @@ fn check_says_what_serve_would_refuse_to_record_to() {
     for (recording, fault) in [
         (
             "{folder: policies}",
-            "new.yaml:5: recording.folder: Invalid value: these files do not go where manifests are read from",
+            "new.yaml:5: recording.folder: Invalid value: these files must not be in a folder of manifests",
         ),
         (
             "{folder: policies/below}",
-            "new.yaml:5: recording.folder: Invalid value: these files do not go where",
+            "new.yaml:5: recording.folder: Invalid value: these files must not be in a",
         ),
         (
             "{folder: .}",
-            "new.yaml:5: recording.folder: Invalid value: these files do not go where",
+            "new.yaml:5: recording.folder: Invalid value: these files must not be in a",
         ),
         (
             "{folder: link/below}",
-            "recording.folder: Invalid value: these files do not go where",
+            "recording.folder: Invalid value: these files must not be in a",
         ),
         (
             "{folder: open}",
@@ -325,7 +325,7 @@ fn what_callers_with_a_path_token_claim_is_decided_only_if_it_is_asked_for() {
     assert_eq!((run.code, &said(&run)["decided"]), (0, &json!(1)), "{run:?}");
     assert!(
         run.stderr
-            .contains("1 review of callers with a path token left out"),
+            .contains("1 review of callers with a path token were skipped"),
         "{run:?}"
     );
     let run = portcullis.run("replay -o json --config new.yaml recordings --with-path-token");
@@ -372,7 +372,7 @@ fn usage_weighs_what_changes() {
     let run = portcullis.run("replay --config new.yaml recordings --weigh other");
     assert!(
         run.stdout
-            .contains("\n  never asked in the files of usage (1 different question)\n"),
+            .contains("\n  never requested in the files of usage (1 different question)\n"),
         "{run:?}"
     );
     portcullis.write(

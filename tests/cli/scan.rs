@@ -148,14 +148,14 @@ fn each_object_is_judged_with_what_the_same_input_says() {
     assert_eq!(
         run.stdout,
         "\
--:21:3: Deployment/shop/web: fail: no owner (AdmissionException `for-dba` does not apply: it has subjects, and a scan knows no user) (policy `owner`, binding `owner-prod`)
--:25:14: Deployment/shop/web: fail: the Pod that it makes: host PID of web (policy `root`, binding `root`)
-skip: policy `immutable`: `oldObject` is not known to a scan: -:34: Service/shop/web
-skip: policy `keep`: its rules are not about the creation of objects: ValidatingAdmissionPolicy/keep
+-:21:3: Deployment/shop/web: fail: no owner (AdmissionException `for-dba` does not apply: it has subjects, and the scan has no user) (policy `owner`, binding `owner-prod`)
+-:25:14: Deployment/shop/web: fail: the Pod that it creates: host PID of web (policy `root`, binding `root`)
+skip: policy `immutable`: `oldObject` is not known during a scan: -:34: Service/shop/web
+skip: policy `keep`: its rules do not match CREATE: ValidatingAdmissionPolicy/keep
 skip: policy `owner`: AdmissionException `legacy-db` lets pass: no owner (until 2027-01-31T00:00:00Z: SEC-123): -:26: Deployment/shop/db
-skip: policy `root`: the Pod that it makes: `request.userInfo` is not known to a scan: -:26: Deployment/shop/db
-no policy: 1 ConfigMap: no policy has a rule for it: -:11: ConfigMap/shop/limits
-no policy: 1 Namespace: no policy has a rule for it: -:5: Namespace/shop
+skip: policy `root`: the Pod that it creates: `request.userInfo` is not known during a scan: -:26: Deployment/shop/db
+no policy: 1 ConfigMap: no rule of any policy matches it: -:11: ConfigMap/shop/limits
+no policy: 1 Namespace: no rule of any policy matches it: -:5: Namespace/shop
 6 objects: 4 pass, 2 fail, 0 warn, 0 error, 4 skip, 2 matched by no policy
 "
     );
@@ -234,9 +234,9 @@ fn what_cannot_be_said_of_a_namespace_is_an_error() {
         1,
         "{run:?}"
     );
-    assert!(!run.stdout.contains("knows no such namespace"), "{run:?}");
-    let note =
-        "portcullis: note: policies select namespaces by labels, and nothing says which `a`, `b`, `c` has: ";
+    assert!(!run.stdout.contains("does not know this namespace"), "{run:?}");
+    let note = "portcullis: note: policies select namespaces by labels, but the labels of `a`, `b`, `c` are not \
+        known: ";
     assert!(
         run.stderr.starts_with(note) && run.stderr.lines().count() == 1,
         "{run:?}"
@@ -314,8 +314,9 @@ fn a_mutation_comes_first_and_one_that_needs_the_user_leaves_nothing_to_say() {
     portcullis.write("policies/label.yaml", &mutation("request.userInfo.username"));
     let run = portcullis.run(&scan);
     assert!(!run.stdout.contains("no owner"), "{}", run.stdout);
-    let said = "skip: policy `label`: `request.userInfo` is not known to a scan: what this MutatingAdmissionPolicy makes of \
-                the object, and the other policies of that, cannot be said: chart/all.yaml:19: Deployment/shop/web and 1 more";
+    let said = "skip: policy `label`: `request.userInfo` is not known during a scan: the result of this \
+        MutatingAdmissionPolicy is not known, nor that of the policies which see the changed object: \
+        chart/all.yaml:19: Deployment/shop/web and 1 more";
     assert!(run.stdout.contains(said), "{}", run.stdout);
 }
 
@@ -329,10 +330,10 @@ fn an_object_that_no_policy_could_judge_is_no_silent_success() {
     ] {
         let run = scan(arguments, service);
         assert_eq!(run.code, code, "{run:?}");
-        assert!(run.stderr.contains("1 object judged by no policy"), "{run:?}");
+        assert!(run.stderr.contains("1 object evaluated by no policy"), "{run:?}");
     }
     let run = scan("-f -", CHART);
-    assert!(run.stderr.contains("1 object judged by no policy"), "{run:?}");
+    assert!(run.stderr.contains("1 object evaluated by no policy"), "{run:?}");
 }
 
 #[test]
@@ -352,7 +353,8 @@ fn webhooks_are_not_called_and_that_is_said() {
     );
     assert!(
         run.stderr.contains(
-            "note: webhooks are not called, so what they refuse or change is not seen: guard/h.example.com"
+            "note: webhooks are not called, so what they would refuse or change is not reported: \
+            guard/h.example.com"
         ),
         "{run:?}"
     );
@@ -378,8 +380,8 @@ fn a_kind_that_is_not_known_needs_its_definition() {
     );
     assert!(
         run.stderr.ends_with(
-            "note: the kind `Fox` of `example.com/v1` is not known: it is taken for the resource `foxs` in a \
-             namespace; add its CustomResourceDefinition to the manifests\n"
+            "note: the kind `Fox` of `example.com/v1` is not known: assuming the namespaced resource `foxs`; \
+            add its CustomResourceDefinition to the manifests\n"
         ),
         "{run:?}"
     );
@@ -415,7 +417,7 @@ fn an_owner_in_a_manifest_hides_no_pods() {
         let run = scan("-f -", &workload(metadata));
         assert!(
             run.stdout
-                .contains("ReplicaSet/shop/db: fail: the Pod that it makes: host PID of db"),
+                .contains("ReplicaSet/shop/db: fail: the Pod that it creates: host PID of db"),
             "{metadata}: {run:?}"
         );
     }
@@ -641,7 +643,7 @@ fn what_no_policy_applies_to_is_named_with_what_it_lacks() {
     assert_eq!(
         elsewhere.stdout,
         "\
-no policy: 1 ConfigMap: no policy has a rule for it: -:10: ConfigMap/shop/x
+no policy: 1 ConfigMap: no rule of any policy matches it: -:10: ConfigMap/shop/x
 no policy: 3 Deployment: nearest is policy `replicas`, binding `prod`: its namespace does not have `tier in (prod)` (namespaceSelector): -:2: Deployment/shop/a and 2 more
 no policy: 1 Deployment: nearest is policy `replicas`: it does not have `app in (web)` (objectSelector): -:6: Deployment/shop/c
 5 objects: 0 pass, 0 fail, 0 warn, 0 error, 0 skip, 5 matched by no policy
@@ -657,7 +659,7 @@ no policy: 1 Deployment: nearest is policy `replicas`: it does not have `app in 
     assert!(
         there
             .stderr
-            .contains("3 objects matched by no policy, which --require-match does not allow"),
+            .contains("3 objects matched by no policy (not allowed by --require-match)"),
         "{there:?}"
     );
     let printed: Value = serde_json::from_str(&there.stdout).unwrap();
@@ -761,7 +763,7 @@ fn what_failed_is_named_by_line_and_column_of_the_field() {
     portcullis.write("policies.yaml", FIELDS);
     portcullis.write("in.yaml", FIELDS_INPUT);
     let run = portcullis.run("scan --manifests policies.yaml -f in.yaml");
-    let first = "in.yaml:10:19: Deployment/shop/web: fail: the Pod that it makes: not of reg";
+    let first = "in.yaml:10:19: Deployment/shop/web: fail: the Pod that it creates: not of reg";
     assert!(run.stdout.contains(first), "{run:?}");
     // Where the expression selects nothing of the object, it is the object's place.
     let whole = "in.yaml:12: ConfigMap/shop/c: fail: no ConfigMaps";

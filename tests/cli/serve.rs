@@ -233,7 +233,7 @@ fn metrics_and_readiness_say_whether_the_files_on_disk_are_in_force_and_what_cha
     portcullis.write(".portcullis/policies/wrong.yaml", "kind: Pod\n");
     until("the fault", || successful(0));
     assert!(
-        get(&admin, "/readyz?verbose").contains("the files on disk are not in force: they have 1 fault;")
+        get(&admin, "/readyz?verbose").contains("the files on disk are not in force: they have 1 error;")
     );
 
     std::fs::remove_file(portcullis.path(".portcullis/policies/wrong.yaml")).unwrap();
@@ -305,7 +305,7 @@ fn absence_is_accepted_of_clusters_that_are_watched_alone() {
     assert_eq!(run.code, 2, "{run:?}");
     assert!(
         run.stderr
-            .contains("--accept-absence: `east` is no cluster of `clusters`"),
+            .contains("--accept-absence: `east` is not a cluster in `clusters`"),
         "{run:?}"
     );
 }

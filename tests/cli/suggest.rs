@@ -264,7 +264,7 @@ fn the_cluster_is_chosen_where_the_log_has_several() {
     assert_eq!(run.code, 2, "{run:?}");
     assert!(
         run.stderr
-            .contains("`default`, `east`: choose one by `--cluster`"),
+            .contains("`default`, `east`: choose one with `--cluster`"),
         "{run:?}"
     );
     let run = portcullis.run("suggest decisions.log --cluster east");
@@ -386,7 +386,7 @@ fn what_is_no_folder_of_usage_is_refused() {
     portcullis.write("log/usage-20261121T08Z-a.jsonl", &log());
     for (folder, told) in [
         ("empty", "there is no file of usage in `empty`"),
-        ("log", "the first line does not say `portcullisUsage`"),
+        ("log", "the first line does not contain `portcullisUsage`"),
         ("nowhere", "there is no such file or folder"),
     ] {
         let run = portcullis.run(&format!("suggest --usage {folder}"));

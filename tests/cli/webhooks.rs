@@ -219,7 +219,7 @@ fn a_case_fails_where_answers_are_missing_or_others_are_called() {
     ));
     for said in [
         "  webhooks:\n  - pods/label.example.com\n",
-        "  decision:\n  - allowed: true\n  + it depends on the answers of pods/labels.example.com",
+        "  decision:\n  - allowed: true\n  + it depends on the responses of pods/labels.example.com",
         "  webhooks:\n  + pods/labels.example.com\n",
     ] {
         assert!(run.stdout.contains(said), "`{said}`: {}", run.stdout);

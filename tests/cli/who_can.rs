@@ -272,7 +272,7 @@ fn roles_that_kubernetes_makes_itself_are_known_and_said_to_be_its_default() {
     let run = portcullis.run(ask);
     // What `view` allows is aggregated of other roles.
     assert!(run.stdout.contains("devs"), "{run:?}");
-    let note = "the ClusterRoles `view`, so Kubernetes' default of them counts";
+    let note = "the ClusterRoles `view`, so their Kubernetes defaults are used";
     assert!(run.stderr.contains(note), "{run:?}");
     let denied = portcullis.run("who-can get secrets -n shop --manifests binding.yaml");
     assert!(!denied.stdout.contains("devs"), "{denied:?}");
@@ -288,7 +288,7 @@ fn roles_that_kubernetes_makes_itself_are_known_and_said_to_be_its_default() {
     );
     let own = portcullis.run(ask);
     assert!(
-        !own.stdout.contains("devs") && !own.stderr.contains("default of them"),
+        !own.stdout.contains("devs") && !own.stderr.contains("Kubernetes defaults are used"),
         "{own:?}"
     );
 }
@@ -307,8 +307,8 @@ fn by_a_configuration_they_count_in_questions_and_not_in_what_serve_would_answer
     let who = portcullis.run(&format!("who-can get pods -n shop {config}"));
     assert!(who.stdout.contains("devs"), "{who:?}");
     for said in [
-        "note: the files do not have the ClusterRoles `view`, so Kubernetes' default of them counts",
-        "`serve` grants nothing by roles that it was not given",
+        "note: the files do not have the ClusterRoles `view`, so their Kubernetes defaults are used",
+        "`serve` grants nothing by roles that are not in its files or clusters",
         "init DIR --builtin-roles",
     ] {
         assert!(who.stderr.contains(said), "{said}: {who:?}");
@@ -323,7 +323,7 @@ fn by_a_configuration_they_count_in_questions_and_not_in_what_serve_would_answer
     assert!(
         decided
             .stderr
-            .contains("`view`: Kubernetes' default of them would allow this; `serve` grants nothing"),
+            .contains("`view`: their Kubernetes defaults would allow this; `serve` grants nothing"),
         "{decided:?}"
     );
     let other = portcullis.run(&ask.replace("get", "delete"));

@@ -211,7 +211,7 @@ fn the_last_good_bundle_serves_a_start_without_the_registry() {
     let mut forged = kept.clone();
     *forged.last_mut().unwrap() ^= 1;
     for (content, expected) in [
-        (forged, "is not the one that was signed"),
+        (forged, "differs from the signed one"),
         (b"{}\n".to_vec(), "is no bundle"),
     ] {
         fs::write(&path, content).unwrap();

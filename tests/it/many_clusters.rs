@@ -300,11 +300,14 @@ fn what_is_not_found_holds_on_until_it_is_proven_to_be_gone() {
         assert!(fleet.allows(0, "somebody-3"), "{behaviour:?}");
         let detail = get(fleet.gateway.admin, "/readyz?verbose").1;
         assert!(
-            detail.contains("absence not believed") && detail.contains("--accept-absence c0"),
+            detail.contains("objects are missing without evidence") && detail.contains("--accept-absence c0"),
             "{detail}"
         );
         until("it is logged", || {
-            fleet.gateway.log().contains("absence not believed")
+            fleet
+                .gateway
+                .log()
+                .contains("objects are missing without evidence")
         });
         assert_eq!(fleet.doubts(1), 0.0, "the other cluster is as it was");
         fleet.servers.behave(0, Behaviour::Serves);

@@ -67,7 +67,7 @@ fn strangers_do_not_hide_who_has_a_certificate_of_the_client_ca() {
     assert_says(&said, &["unknown credential", "no entry of `callers`"]);
     assert_says(
         &line(&process, "no credential"),
-        &["give the API server the kubeconfig"],
+        &["configure the API server with the kubeconfig"],
     );
 }
 
@@ -103,7 +103,7 @@ fn a_handshake_without_the_certificate_that_is_demanded_is_logged() {
         assert!(connection.is_closed());
     }
     let said = line(&process, "TLS handshake failed");
-    assert_says(&said, &["showed none", "client-certificate", "peer="]);
+    assert_says(&said, &["sent none", "client-certificate", "peer="]);
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn read(text: &str) -> Result<Vec<Value>, String> {
 fn is_meant(message: &str, strict: bool) -> bool {
     let twice = ["duplicate key", "`<<` would replace"];
     message.contains("text after the end of the document")
-        || message.contains("unexpected text after a value")
+        || message.contains("unexpected characters after a value")
         || message.contains("two byte order marks")
         || message.contains("with another type")
         || message.contains("nested deeper than")

@@ -52,7 +52,7 @@ fn init_installs_every_example_with_a_suite_and_in_shadow_where_it_denies() {
         if name.ends_with("_test.yaml") {
             continue;
         }
-        let is_shadow = |line: &&str| line.contains("mode: Shadow") || line.contains("# Decided, logged");
+        let is_shadow = |line: &&str| line.contains("mode: Shadow") || line.contains("# Evaluated, logged");
         let enforced: Vec<&str> = installed.lines().filter(|line| !is_shadow(line)).collect();
         let example = project::text(&file);
         let example: Vec<&str> = example.lines().filter(|line| !is_shadow(line)).collect();

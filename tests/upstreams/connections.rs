@@ -166,7 +166,7 @@ fn a_call_of_the_gateway_s_own_is_refused_however_it_comes_back() {
             .unwrap();
         assert_eq!(reply.status, status, "{via}: {}", reply.text());
         assert_eq!(
-            reply.text().contains("leads back to it"),
+            reply.text().contains("leads back to this gateway"),
             status == 400,
             "{}",
             reply.text()

@@ -195,7 +195,7 @@ fn calls_over_the_limit_are_refused_at_once_under_either_failure_policy() {
             assert_eq!(answer["allowed"], false, "{answer}");
             assert_eq!(answer["status"]["code"], 504, "{answer}");
             let message = answer["status"]["message"].as_str().unwrap();
-            let reported = "it has 2 calls in flight already, as many as `upstreams.inFlight`";
+            let reported = "it already has 2 calls in flight, the limit by `upstreams.inFlight`";
             assert!(message.contains(reported), "{message}");
         }
         assert_eq!(server.calls().len(), before + 2);

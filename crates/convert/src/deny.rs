@@ -88,7 +88,8 @@ fn refuse_what_admission_has_not(document: &Document, policy: &AuthorizationPoli
         made.refuse(
             document,
             &spec.field("effect"),
-            "a Limit holds for reads and paths too, which pass no admission: it stays an AuthorizationPolicy",
+            "a Limit also applies to reads and paths, which do not pass through admission: keep it as an \
+            AuthorizationPolicy",
         );
     }
     for (field, is_there) in [
@@ -106,7 +107,7 @@ fn refuse_what_admission_has_not(document: &Document, policy: &AuthorizationPoli
         made.refuse(document, &spec.field("liftable"), reason);
     }
     for index in 0..policy.non_resource_rules.len() {
-        let reason = "requests for paths pass no admission";
+        let reason = "requests for paths do not pass through admission";
         made.refuse(document, &spec.field("nonResourceRules").index(index), reason);
     }
 }
@@ -254,7 +255,9 @@ fn value(fields: &[&str], parts: &RuleParts) -> Replacement {
         ["groups", ..] => Replacement::Value(or("request.userInfo.groups", "[]"), 1),
         ["extra", ..] => Replacement::Value(or("request.userInfo.extra", "{}"), 1),
         ["resourceAttributes", field, ..] => attribute(field, parts),
-        ["nonResourceAttributes", ..] => Replacement::None("requests for paths pass no admission".to_owned()),
+        ["nonResourceAttributes", ..] => {
+            Replacement::None("requests for paths do not pass through admission".to_owned())
+        }
         _ => Replacement::None("it uses `request` as a whole".to_owned()),
     }
 }

@@ -55,7 +55,10 @@ pub struct LoadedPolicies {
 pub fn unknown_rbac(set: &PolicySet, cluster: &str) -> Option<String> {
     let is_known = set.bindings().next().is_some();
     (!is_known).then(|| {
-        format!("no RBAC object of the cluster `{cluster}` is known here, so what its RBAC allows is missing")
+        format!(
+            "no RBAC object of the cluster `{cluster}` is known here, so permissions granted by its RBAC \
+            are missing"
+        )
     })
 }
 

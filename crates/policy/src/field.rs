@@ -377,7 +377,7 @@ impl Faults {
         let kept = match alike {
             0..MAX_FAULTS => fault,
             MAX_FAULTS => Fault {
-                message: format!("there are more than {MAX_FAULTS} {words}: mend these first"),
+                message: format!("there are more than {MAX_FAULTS} {words}: correct these first"),
                 kind: FaultKind::TooMany,
                 ..fault
             },
@@ -422,7 +422,7 @@ impl Faults {
                 path: FieldPath::root(),
                 ..last.place.clone()
             };
-            let message = format!("{more} more faults");
+            let message = format!("{more} more errors");
             self.push(Fault::error(place, FaultKind::TooMany, message));
         }
         self.kept.shrink_to_fit();

@@ -151,7 +151,7 @@ fn field<'d>(document: &'d Document, name: &str) -> Result<&'d str, Unrecognised
     text.ok_or_else(|| UnrecognisedKind {
         kind: FaultKind::Required,
         path: FieldPath::root().field(name),
-        message: format!("a manifest needs the field `{name}`"),
+        message: format!("the field `{name}` is missing: a manifest needs it"),
     })
 }
 

@@ -305,7 +305,9 @@ fn exempt(set_up: &SetUp<'_>) -> String {
 /// The line of the README on how to put the webhook configurations into force.
 const fn registered(set_up: &SetUp<'_>) -> &'static str {
     if set_up.is_static {
-        "| `static/` | read by the API server (1.37 and later), as `admission-configuration.yaml` says. If you applied a `webhooks.yaml` before, delete those registrations, or each request comes twice |"
+        "| `static/` | read by the API server (1.37 and later), as `admission-configuration.yaml` says. If \
+        you applied a `webhooks.yaml` before, delete those webhook configurations, or the gateway gets each \
+        request twice |"
     } else {
         "| `webhooks.yaml` | `kubectl apply -f webhooks.yaml`, once the gateway serves |"
     }
@@ -377,7 +379,7 @@ const EXAMPLE_POLICIES: [Example; 7] = [
 /// The line that makes a policy deny, and the lines that follow it in mode Shadow.
 const DENY: &str = "  effect: Deny\n";
 const SHADOW: &str =
-    "  # Decided, logged and counted, changes no answer: remove this line to enforce it.\n  mode: Shadow\n";
+    "  # Evaluated, logged and counted, but not enforced: remove this line to enforce it.\n  mode: Shadow\n";
 
 macro_rules! development {
     ($($path:literal),+ $(,)?) => {

@@ -92,9 +92,9 @@ pub(crate) fn renew_authority(
     let mut renewed = match age(&directory.join(NEXT.0), now) {
         None => trust_both(directory, now),
         Some(age) if age < READ_AGAIN => Err(CommandError::Usage(format!(
-            "the new CA was created {} seconds ago, and API servers that do not trust it yet would \
-             reject the gateway: copy pki/ to each API server's machine, apply the registrations \
-             again, and wait until {} seconds have passed",
+            "the new CA was created {} seconds ago, and API servers that do not trust it yet would reject the \
+            gateway: copy pki/ to each API server's machine, apply the webhook configurations again, and \
+            wait until {} seconds have passed",
             age.as_secs(),
             READ_AGAIN.as_secs(),
         ))),
@@ -183,10 +183,9 @@ fn trust_both(directory: &Path, now: SystemTime) -> Result<RenewalResult, Comman
         replace(directory, &file)?;
         files.push(file.path);
     }
-    let next = "both CAs are trusted from now on.\n\nnext: copy pki/ to each API server's machine, \
-                apply the registrations again (kubectl apply -f webhooks.yaml; static manifests: copy \
-                static/, replacing each file by mv), restart API servers before 1.36, and run this command \
-                again in ten minutes or later.\n";
+    let next = "both CAs are now trusted.\n\nnext: copy pki/ to each API server's machine, apply the webhook \
+        configurations again (kubectl apply -f webhooks.yaml; static manifests: copy static/, replacing each \
+        file by mv), restart API servers before 1.36, and run this command again in ten minutes or later.\n";
     Ok(RenewalResult {
         files,
         next: next.to_owned(),
@@ -213,8 +212,8 @@ fn sign_by_next(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<Ren
         let path = directory.join(gone);
         fs::remove_file(&path).map_err(|source| CommandError::file("remove", &path, source))?;
     }
-    let next = "the new CA signs from now on; the old one stays trusted until the next \
-                `--renew-ca`.\n\nnext: copy pki/ to the same path on each API server's machine.\n";
+    let next = "certificates are now signed by the new CA; the old CA stays trusted until the next \
+        `--renew-ca`.\n\nnext: copy pki/ to the same path on each API server's machine.\n";
     Ok(RenewalResult {
         files,
         next: next.to_owned(),

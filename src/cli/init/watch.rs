@@ -155,9 +155,9 @@ pub(crate) fn write_credentials(
 /// For the server at `url`, or as `address` has it.
 fn kubeconfig(address: &ServerAddress, url: Option<&str>) -> Result<String, CommandError> {
     if !address.is_verified {
-        let message = "the kubeconfig does not verify the API server (`insecure-skip-tls-verify`), and the gateway \
-                       only talks to one that is verified: name another with `--kubeconfig`, which has its \
-                       `certificate-authority`";
+        let message = "the kubeconfig does not verify the API server (`insecure-skip-tls-verify`), but the \
+            gateway needs a verified connection: name a kubeconfig with `certificate-authority` by \
+            `--kubeconfig`";
         return Err(CommandError::Usage(message.to_owned()));
     }
     let quoted = |text: &str| Value::from(text).to_string();
@@ -189,7 +189,7 @@ fn token(directory: &Path, cluster: &LiveCluster) -> Result<Vec<u8>, CommandErro
         }
     }
     Err(CommandError::Usage(format!(
-        "the Secret `{SECRET}` in namespace `{NAMESPACE}` has no token yet: kube-controller-manager makes it, so \
-         wait until that runs, and try again"
+        "the Secret `{SECRET}` in namespace `{NAMESPACE}` has no token yet: kube-controller-manager creates \
+        it; wait until it runs, and try again"
     )))
 }

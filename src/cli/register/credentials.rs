@@ -344,7 +344,7 @@ impl ServingCertificates {
         rules: &RotationRules<'_>,
     ) -> Option<String> {
         let Ok(certificate) = X509::from_pem(&pair.certificate) else {
-            return Some(format!("`{certificate_name}` is no certificate in PEM"));
+            return Some(format!("`{certificate_name}` is not a certificate in PEM"));
         };
         let hosts = hosts_of(&pair.certificate).unwrap_or_default();
         if let Some(host) = rules.hosts.iter().find(|host| !hosts.contains(host)) {
@@ -360,7 +360,7 @@ impl ServingCertificates {
         match self.verify(&certificate, rules.now) {
             Ok(Ok(())) => None,
             Ok(Err(why)) => Some(format!(
-                "no authority in `{AUTHORITIES}` stands for `{certificate_name}` as API servers verify it: {why}"
+                "no CA in `{AUTHORITIES}` verifies `{certificate_name}` in the way of API servers: {why}"
             )),
             Err(error) => Some(format!("`{AUTHORITIES}`: {error}")),
         }

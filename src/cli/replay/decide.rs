@@ -90,7 +90,7 @@ impl ReplayDecider<'_> {
             let consulted =
                 authorization::consult(policies, &review.attributes, own, (authorizers, &opinions));
             if let Some(name) = consulted.unanswered().next() {
-                let why = format!("the authorizer {name} would be asked, and no answer is recorded");
+                let why = format!("the authorizer {name} would be called, but no response is recorded");
                 return Ok(ReplayDecision::Unknown(why));
             }
             consulted.authorization
@@ -122,7 +122,7 @@ impl ReplayDecider<'_> {
                 all.any(|policy| policy.liftable && policy.name == by.name)
                     .then(|| {
                         ReplayDecision::Unknown(format!(
-                            "{recorded} allowed it, which may lift {by} and is not among these policies"
+                            "{recorded} allowed it and may lift {by}, but is not among these policies"
                         ))
                     })
             }
@@ -201,7 +201,7 @@ impl ReplayDecider<'_> {
         };
         if replay.watch.is_any() && review.request.request_kind.group == OWN_GROUP {
             let why =
-                format!("an object of {OWN_GROUP} is judged as a whole, and something of it is redacted");
+                format!("an object of {OWN_GROUP} is validated as a whole, but parts of it are redacted");
             return Ok(ReplayDecision::Unknown(why));
         }
         Ok(match replay.run(self, phase, only, &review.request, None) {
@@ -263,7 +263,7 @@ impl AdmissionReplay<'_> {
         let all: Vec<_> = self.recorded.calls().enumerate().filter(of_call).collect();
         if all.is_empty() {
             return Err(format!(
-                "the webhook {id} would be called, and no answer is recorded"
+                "the webhook {id} would be called, but no response is recorded"
             ));
         }
         let is_same =
@@ -272,11 +272,11 @@ impl AdmissionReplay<'_> {
         let fresh = same.iter().find(|(index, _)| !self.given.contains(index));
         let Some((index, line)) = fresh.or(same.last()).copied() else {
             return Err(format!(
-                "the webhook {id} would be called about another object than was recorded"
+                "the webhook {id} would be called with an object that differs from the recorded one"
             ));
         };
         if line.is_redacted || line.patch().is_some_and(|patch| self.touches(patch)) {
-            return Err(format!("the patch of the webhook {id} changes what is redacted"));
+            return Err(format!("the patch of the webhook {id} changes redacted fields"));
         }
         self.given.push(*index);
         Ok(WebhookAnswer {
@@ -372,7 +372,7 @@ impl RedactionWatch {
 
     fn look(&self, program: &Program, what: impl Fn() -> String) {
         if self.is_any() && may_read(program, &self.places) {
-            self.touch(|| format!("{} may look at what is redacted", what()));
+            self.touch(|| format!("{} may read redacted fields", what()));
         }
     }
 
@@ -383,7 +383,7 @@ impl RedactionWatch {
             MatchFinding::Misses(mismatch) => matches!(mismatch, Mismatch::Object | Mismatch::Namespace),
         };
         if is_by_labels && self.hides(&["metadata", "labels"]) {
-            self.touch(|| format!("{} selects by labels, which are redacted", what()));
+            self.touch(|| format!("{} selects by labels, but these are redacted", what()));
         }
     }
 }
@@ -416,7 +416,7 @@ impl Recorder for RedactionWatch {
                 }
                 // The result is typed and compared as a whole.
                 PolicyExpression::Mutation(_) => {
-                    self.touch(|| "a mutation changes an object of which something is redacted".to_owned());
+                    self.touch(|| "a mutation changes an object with redacted fields".to_owned());
                 }
             },
             TraceStep::Exception { name, found, .. } => {
@@ -425,7 +425,12 @@ impl Recorder for RedactionWatch {
                     Err(NotExcused::Ended | NotExcused::Subjects | NotExcused::Rules)
                 ) && self.hides(&["metadata", "labels"])
                 {
-                    self.touch(|| format!("AdmissionException/{name} selects by labels, which are redacted"));
+                    self.touch(|| {
+                        format!(
+                            "AdmissionException/{name} selects by labels, but these are \
+                        redacted"
+                        )
+                    });
                 }
             }
             TraceStep::Initializer { .. } => {

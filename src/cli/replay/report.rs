@@ -138,7 +138,7 @@ impl ReplayReport {
     pub(crate) fn print(&self, format: ReplayFormat) -> Result<(), CommandError> {
         for file in &self.cut {
             output::complain(format_args!(
-                "the last line of `{file}` is cut off, as when a process is killed: it is left out"
+                "the last line of `{file}` is cut off, as when a process is killed: skipped"
             ));
         }
         match format {
@@ -332,7 +332,7 @@ pub(crate) fn compared(
 /// Whether both patches have the same result.
 fn is_same_patch(recorded: &RecordLine<'_>, before: Option<&str>, now: Option<&str>) -> Result<bool, String> {
     let (Some(before), Some(now)) = (before, now) else {
-        return Err("something of the recorded patch is redacted".to_owned());
+        return Err("parts of the recorded patch are redacted".to_owned());
     };
     if before == now {
         return Ok(true);
@@ -461,7 +461,7 @@ impl AskedBefore {
     pub(crate) fn in_words(&self) -> String {
         let questions = output::count(self.questions as u64, "different question");
         match self.count {
-            0 => format!("never asked in the files of usage ({questions})"),
+            0 => format!("never requested in the files of usage ({questions})"),
             count => format!(
                 "asked {} from {} to {} ({questions})",
                 output::count(count, "time"),

@@ -33,11 +33,12 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest;
 use portcullis_policy::model::NAMESPACE_NAME_LABEL;
 
-/// Judge existing objects, or the manifests of a change, by the admission policies.
+/// Check existing objects, or the manifests of a change, against the admission policies.
 ///
-/// Each object is judged as if it were created now, by an unknown user. Results that depend on the
-/// user, unless `--user` names one, or on an earlier object are reported as skipped. Workloads are also judged as the Pods
-/// that they would create. Webhooks are not called. Without `-f`, the objects are those of a cluster.
+/// Evaluates the policies as if an unknown user created each object now. Results that depend on the
+/// user, unless `--user` names one, or on an earlier version of the object are reported as skipped.
+/// For workloads, the Pods that they would create are checked, too. Webhooks are not called.
+/// Without `-f`, scans the objects of a cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Scan {
@@ -49,20 +50,21 @@ pub(crate) struct Scan {
         num_args = 1..
     )]
     pub(crate) filename: Vec<PathBuf>,
-    /// The namespace whose objects are judged, or of manifests that name none [default: that of the
-    /// context, or else `default`]
+    /// The namespace to scan [default: that of the context, or else `default`]
+    ///
+    /// With `-f`, the namespace of objects that name none.
     #[arg(short, long)]
     pub(crate) namespace: Option<String>,
-    /// The objects of all namespaces, and those without.
+    /// Scan all namespaces and cluster-scoped objects.
     #[arg(short = 'A', long, conflicts_with_all = ["filename", "namespace"])]
     pub(crate) all_namespaces: bool,
     /// Write the results to the cluster, as Reports and a ClusterReport of openreports.io.
     #[arg(long, conflicts_with = "filename")]
     pub(crate) write_reports: bool,
-    /// Fail if no policy applies to an object, or every policy that applies was skipped.
+    /// Fail if no policy applies to an object, or all policies that apply were skipped.
     #[arg(long)]
     pub(crate) require_match: bool,
-    /// The user who creates the objects [default: unknown, and what depends on it is skipped]
+    /// The user who creates the objects [default: unknown; results that depend on it are skipped]
     #[arg(long)]
     pub(crate) user: Option<String>,
     /// A group of the user; repeat for each.
@@ -71,7 +73,7 @@ pub(crate) struct Scan {
     /// Labels of a namespace, instead of those in its manifest; repeat for each namespace.
     #[arg(long, value_name = "NS:KEY=VALUE,…", value_parser = GivenNamespaceLabels::parse)]
     pub(crate) namespace_labels: Vec<GivenNamespaceLabels>,
-    /// How namespaces without a manifest are treated [default: as in the configuration, or else
+    /// How to treat namespaces without a manifest [default: as in the configuration, or else
     /// `Fail`]
     #[arg(long, value_name = "Fail or NameOnly", value_parser = missing_namespace)]
     pub(crate) missing_namespace: Option<MissingNamespace>,
@@ -171,7 +173,7 @@ impl ScanInput {
             if path == Path::new(STDIN) {
                 if parts.iter().any(|part| matches!(part, InputPart::Text(_))) {
                     return Err(CommandError::Usage(
-                        "standard input can be read once: name `-` once".into(),
+                        "standard input can be read only once: name `-` once".into(),
                     ));
                 }
                 let text = String::from_utf8(admit::read(path)?);
@@ -329,7 +331,7 @@ pub(crate) fn scan_cluster(
                         one.findings.iter().for_each(|finding| reports.add(finding));
                         report.object(&one)?;
                     }
-                    Err(fault) => output::complain(format_args!("warning: {fault}; it is not judged")),
+                    Err(fault) => output::complain(format_args!("warning: {fault}; it is skipped")),
                 }
             }
             report.flush()

@@ -17,10 +17,10 @@ use portcullis_policy::explain::one_line;
 /// The formats of `scan`.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
 pub(crate) enum ScanFormat {
-    /// A line for each result that is not `pass`; on a terminal as `table`.
+    /// A line for each result except `pass`; on a terminal, the same as `table`.
     #[default]
     Text,
-    /// The results that are not `pass` by object, then totals by policy and namespace.
+    /// Results except `pass`, by object, then totals by policy and namespace.
     Table,
     /// One JSON document, for programs.
     Json,
@@ -297,9 +297,9 @@ fn unknown_namespaces(names: &BTreeSet<Arc<str>>) -> String {
     };
     let first = names.first().map(|name| &**name).unwrap_or_default();
     format!(
-        "note: policies select namespaces by labels, and nothing says which {}{more} has: add the manifests of \
-         Namespaces, give labels by `--namespace-labels {first}:KEY=VALUE`, or let each have that of its name alone by \
-         `--missing-namespace NameOnly` (policies that ask for other labels then do not apply)",
+        "note: policies select namespaces by labels, but the labels of {}{more} are not known: add manifests \
+        of the Namespaces, set labels with `--namespace-labels {first}:KEY=VALUE`, or assume only the name \
+        label with `--missing-namespace NameOnly` (policies that select by other labels then do not apply)",
         named.join(", ")
     )
 }

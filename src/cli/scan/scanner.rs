@@ -129,7 +129,7 @@ impl ObjectScanner {
             policy: policy.into(),
             binding: "".into(),
             result: ScanOutcome::Skip,
-            message: "its rules are not about the creation of objects".into(),
+            message: "its rules do not match CREATE".into(),
             exception: "".into(),
             api_version: "admissionregistration.k8s.io/v1".into(),
             uid: "".into(),
@@ -146,7 +146,7 @@ impl ObjectScanner {
             binding,
         }) = nearest
         else {
-            return "no policy has a rule for it".to_owned();
+            return "no rule of any policy matches it".to_owned();
         };
         let set = self.loaded.admission.for_cluster(&self.cluster);
         let constraints = set.constraints(*kind, policy, binding.as_deref());
@@ -154,7 +154,7 @@ impl ObjectScanner {
             constraints.map(of).map(ToString::to_string).unwrap_or_default()
         };
         let why = match by {
-            MissedBy::ExcludeRules => "excludeResourceRules leave it out".to_owned(),
+            MissedBy::ExcludeRules => "its excludeResourceRules match it".to_owned(),
             MissedBy::NamespaceSelector => {
                 let selector = selector(|constraints| &constraints.namespace_selector);
                 format!("its namespace does not have `{selector}` (namespaceSelector)")
@@ -239,7 +239,8 @@ const fn refusal(message: String, result: ScanOutcome) -> PolicyJudgement {
 
 fn without_mutation(mut judgement: PolicyJudgement) -> PolicyJudgement {
     judgement.message.push_str(
-        ": what this MutatingAdmissionPolicy makes of the object, and the other policies of that, cannot be said",
+        ": the result of this MutatingAdmissionPolicy is not known, nor that of the policies which see the \
+        changed object",
     );
     judgement
 }
@@ -283,7 +284,7 @@ impl ScanSubject {
         judgements: Vec<PolicyJudgement>,
         template: Option<&str>,
     ) -> Vec<ScanFinding> {
-        let what = template.map_or("", |_| "the Pod that it makes: ");
+        let what = template.map_or("", |_| "the Pod that it creates: ");
         let place = |one: &PolicyJudgement| match (&one.field, self.0.object_line) {
             (Some(field), 1..) => object.field_position(&format!("{}{field}", template.unwrap_or_default())),
             (_, line) => (line, 0),

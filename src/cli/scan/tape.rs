@@ -372,11 +372,11 @@ impl PolicyJudgement {
 }
 
 fn unknown(needs: &str) -> String {
-    format!("{needs} is not known to a scan")
+    format!("{needs} is not known during a scan")
 }
 
 fn ignored(why: &str) -> String {
-    format!("has no result, which the failure policy lets pass: {why}")
+    format!("has no result, and its failure policy ignores this: {why}")
 }
 
 fn judgement(
@@ -428,7 +428,7 @@ fn not_applying(for_subjects: Option<&BTreeSet<String>>) -> String {
     };
     let names = names.iter().map(|name| format!("`{name}`"));
     format!(
-        " (AdmissionException {} does not apply: it has subjects, and a scan knows no user)",
+        " (AdmissionException {} does not apply: it has subjects, and the scan has no user)",
         names.collect::<Vec<_>>().join(", ")
     )
 }

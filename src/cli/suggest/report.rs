@@ -89,7 +89,7 @@ const NOTHING: &str = "\
 ";
 
 const SENSITIVE: &str = "\
-# Sensitive: who may do what follows can read credentials or become somebody else. These are
+# Sensitive: these permissions allow reading credentials or becoming somebody else. These are
 # comments; take away the `# ` of those that are needed.
 ";
 
@@ -188,7 +188,8 @@ impl SuggestReport {
         lines.line("# What decided no request of the log,");
         lines.line(format_args!("# {}.", self.seen.period()));
         lines.line(
-            "# Policies in Shadow count as if they decided. Of objects that allow the same, one decides.",
+            "# Policies in Shadow count as if they decided. If several objects allow the same, one of them \
+            decides.",
         );
         let of = &unused.coverage;
         lines.line(format_args!(

@@ -483,7 +483,7 @@ fn logs_of_too_many_clusters_or_objects_are_refused() {
     };
     let line = |cluster: usize| format!("{{\"cluster\":\"c-{cluster}\",\"endpoint\":\"authorize\"}}\n");
     let error = gather((0..=MAX_CLUSTERS).map(line).collect());
-    assert!(error.contains("choose one by `--cluster`"), "{error}");
+    assert!(error.contains("choose one with `--cluster`"), "{error}");
     // A name of a megabyte counts as many.
     let long = "x".repeat(900_000);
     let line = |number: usize| format!("{{\"cause\":{{\"kind\":\"{long}\",\"name\":\"{number}\"}}}}\n");

@@ -98,10 +98,10 @@ pub(crate) enum LeftOut {
 /// Where a user asked for much, grant more than that.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(crate) struct WideningOptions {
-    /// Where a user asked for more than N names with one verb, allow any name [default: never]
+    /// Allow any name if a user requested more than N names with one verb [default: never]
     #[arg(long, value_name = "N")]
     pub(crate) max_names: Option<usize>,
-    /// Where a user asked the same in more than N namespaces, allow it in all [default: never]
+    /// Allow all namespaces if a user made the same request in more than N of them [default: never]
     #[arg(long, value_name = "N")]
     pub(crate) max_namespaces: Option<usize>,
 }
@@ -117,7 +117,7 @@ impl LeftOut {
             }
             Self::Wildcard => "asked for `*`, which only a rule with `*` allows",
             Self::Incomplete => "named no user, verb, resource or path",
-            Self::Truncated => "cut in the log, because their text is too long",
+            Self::Truncated => "cut in the log, because the line is too long",
             Self::Other => {
                 "counted without the question, because one user or cluster asked too many different ones in an hour"
             }

@@ -133,7 +133,7 @@ impl ApiAccess {
                     from = next.ok_or(ApiFailure(ApiError::Refused(refusal)))?;
                 }
                 Ok(page) if !page.kind.ends_with("List") => {
-                    let other = format!("it is {}, and no list", page.kind);
+                    let other = format!("it is {}, not a list", page.kind);
                     return Err(ApiFailure(ApiError::unexpected(path, other)));
                 }
                 answer => return answer,
@@ -402,7 +402,7 @@ pub(crate) async fn resources(access: &ApiAccess) -> Result<Vec<ServedResource>,
             .await
             .map_err(|error| error.asking("what it serves"))?;
         let groups = list.at(path).map_err(|why| LiveError::Failed {
-            what: "cannot ask the API server for what it serves".to_owned(),
+            what: "cannot ask the API server for the resources that it serves".to_owned(),
             why,
         })?;
         all.extend(groups.into_iter().flat_map(DiscoveredGroup::resources));

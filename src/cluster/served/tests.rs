@@ -105,7 +105,7 @@ fn a_server_that_says_something_else_is_no_evidence() {
         (
             "/apis",
             ok(json!({"kind": "APIGroupList", "groups": []})),
-            "no APIGroupDiscoveryList",
+            "not an APIGroupDiscoveryList",
         ),
         ("/apis", ok(groups(&lists_it)), "lists it among what it serves"),
         ("/apis", ok(groups(&is_stale)), "lists it among what it serves"),

@@ -141,7 +141,7 @@ impl StoredKinds {
         }
         if let Some(why) = &evidence.no_server {
             return Some(Doubt(format!(
-                "the list is empty where {known} objects are known, and {why}"
+                "the list is empty, but {known} objects are known, and {why}"
             )));
         }
         let objects = self.kinds.get(kind);
@@ -150,16 +150,12 @@ impl StoredKinds {
         }
         if let (None, Some(newest)) = (evidence.version, objects.and_then(|objects| objects.newest)) {
             return Some(Doubt(format!(
-                "the list lacks {gone} of the {known} objects that are known, and its version is no number, as \
-                 {newest} is"
+                "the list lacks {gone} of the {known} known objects, and its version is not a number, as \
+                {newest} is"
             )));
         }
         let is_much = gone > MASS_REMOVAL_OBJECTS && gone * 2 > known;
-        is_much.then(|| {
-            Doubt(format!(
-                "the list lacks {gone} of the {known} objects that are known"
-            ))
-        })
+        is_much.then(|| Doubt(format!("the list lacks {gone} of the {known} known objects")))
     }
 
     fn doubt_about_kind(&self, kind: &WatchedKind, evidence: &AbsenceEvidence) -> Option<Doubt> {
@@ -171,15 +167,15 @@ impl StoredKinds {
                 Some(Doubt(format!("it is not served, {known}, and {why}")))
             }
             _ if count == 0 && kind.is_always_served() => Some(Doubt(
-                "it is not served, and every API server serves it".to_owned(),
+                "it is not served, although every API server serves it".to_owned(),
             )),
             _ if count == 0 || self.accepts_absence => None,
-            _ if kind.is_of_kubernetes() => Some(Doubt(format!("it is not served any more, and {known}"))),
+            _ if kind.is_of_kubernetes() => Some(Doubt(format!("it is no longer served, and {known}"))),
             AbsenceEvidence::Undefined => Some(Doubt(format!(
-                "it is not served any more, {known}, and CustomResourceDefinitions may not be listed"
+                "it is no longer served, {known}, and CustomResourceDefinitions may not be listed"
             ))),
             AbsenceEvidence::Proven if count > MASS_REMOVAL_OBJECTS => {
-                Some(Doubt(format!("it is not served any more, and {known}")))
+                Some(Doubt(format!("it is no longer served, and {known}")))
             }
             AbsenceEvidence::Proven => None,
         }
@@ -314,14 +310,14 @@ impl KindObjects {
         let kind = &kind.kind;
         match (self.progress, &self.doubt, stale) {
             (SyncProgress::NotListed, ..) => Some(format!(
-                "no {kind} was listed since the gateway follows the cluster"
+                "{kind} have not been listed since the gateway began to watch the cluster"
             )),
             (SyncProgress::Refused, ..) => Some(format!(
                 "the gateway may not list {kind}: apply config/cluster/admission.yaml"
             )),
             (_, Some(doubt), _) => Some(format!("{kind}: {doubt}")),
             (.., Some(stale)) => Some(format!(
-                "{kind} has not been followed for a minute: {}",
+                "{kind} has not been listed or watched for a minute: {}",
                 stale.why
             )),
             (SyncProgress::Listed, None, None) => None,

@@ -252,8 +252,8 @@ impl WithheldVersion {
         self.schema.why().or_else(|| {
             let is_over = matches!(self.schema, SchemaState::Recent | SchemaState::Current);
             is_over.then(|| {
-                "not taken: it was stored while the CustomResourceDefinition lacked fields, so the API server may \
-                 have dropped a restriction: review it, and write it again with `kubectl replace --force`"
+                "rejected: it was stored while the CustomResourceDefinition lacked fields, so the API server \
+                may have dropped a restriction: review it, and write it again with `kubectl replace --force`"
                     .to_owned()
             })
         })

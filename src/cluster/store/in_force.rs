@@ -89,8 +89,8 @@ impl StoredKinds {
         now: Time,
     ) -> Option<InForceCondition> {
         let (is_true, reason, message) = if kind.role == WatchPurpose::ReportedOnly {
-            let message = "no AdmissionException of this API server is taken: `clusters[].acceptExceptions` of the \
-                           gateway's configuration is not true";
+            let message = "AdmissionExceptions of this API server are ignored: `clusters[].acceptExceptions` \
+                of the gateway's configuration is not true";
             (false, "ExceptionsNotTaken", message.to_owned())
         } else {
             self.standing_of(kind, name, held, now)?
@@ -122,7 +122,7 @@ impl StoredKinds {
         }
         let good = held.good.as_ref()?;
         if self.standing.in_files.contains(good.object.identity()) {
-            let message = "the gateway's own files have the same object, which holds instead";
+            let message = "the gateway's own files have the same object, which is used instead";
             return Some((false, "InFiles", message.to_owned()));
         }
         let key = (kind.clone(), name.clone());
@@ -140,24 +140,24 @@ fn standing_at(object: &ValidatedObject, now: Time) -> (bool, &'static str, Stri
         not_after,
     } = validity(object);
     if let Some(start) = not_before.filter(|start| now < *start) {
-        return (false, "NotYetValid", format!("it holds from {start} on"));
+        return (false, "NotYetValid", format!("it is in force from {start} on"));
     }
     if let Some(end) = not_after.filter(|end| *end <= now) {
-        return (false, "Expired", format!("it held until {end}"));
+        return (false, "Expired", format!("it was in force until {end}"));
     }
     if let Some(request) = object.access_request() {
         return match (request.is_withdrawn, request.is_denied) {
             (true, _) => (false, "Withdrawn", "it was withdrawn".to_owned()),
             (false, true) => (false, "Denied", "it was denied".to_owned()),
             (false, false) => {
-                let message = "it grants its role from the approval that completes the number, for its duration, \
-                               where `authorization.accessRequests` of the gateway's configuration is there";
+                let message = "it grants its role from the last required approval, for its duration, if the \
+                    gateway's configuration has `authorization.accessRequests`";
                 (true, "InForce", message.to_owned())
             }
         };
     }
     if object.authorization_invariant().is_some() {
-        let message = "changes of policies are checked against it, and the policies in force";
+        let message = "policy changes and the policies in force are checked against it";
         return (true, "InForce", message.to_owned());
     }
     let is_shadow = |object: &ValidatedObject| {
@@ -165,21 +165,21 @@ fn standing_at(object: &ValidatedObject, now: Time) -> (bool, &'static str, Stri
         policy.is_some_and(|policy| policy.mode == Mode::Shadow)
     };
     if is_shadow(object) {
-        let message = "it is evaluated, logged and counted, and changes no answer";
+        let message = "it is evaluated, logged and counted, but not enforced";
         return (true, "Shadow", message.to_owned());
     }
     let decides = match object.authorization_policy() {
         Some(policy) if !policy.object_conditions.is_empty() => match policy.effect {
             Effect::Allow => {
-                "it grants where `clusters[].admission` of the gateway's configuration says that /validate sees the \
-                 request"
+                "it grants if, by `clusters[].admission` of the gateway's configuration, /validate sees the \
+                request"
             }
             Effect::Deny | Effect::Limit => "it is enforced at /validate",
         },
         _ => "it decides requests",
     };
     match not_after {
-        Some(end) => (true, "InForce", format!("{decides}, and holds until {end}")),
+        Some(end) => (true, "InForce", format!("{decides}, and is in force until {end}")),
         None => (true, "InForce", decides.to_owned()),
     }
 }

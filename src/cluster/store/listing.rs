@@ -44,7 +44,7 @@ pub(crate) enum ListOutcome {
     /// The listed objects are in force. If there is a doubt, so are the missing ones. `changed`
     /// tells whether objects in force changed.
     Taken { changed: bool, doubt: Option<Doubt> },
-    /// The list is ignored, because it is older than what is known, or not from an API server. The
+    /// The list is ignored, because it is older than the known one, or not from an API server. The
     /// known objects stay in force.
     NotBelieved(Doubt),
 }

@@ -175,7 +175,7 @@ fn an_empty_list_of_what_lists_no_groups_is_not_believed() {
         doubt(&watch).await
     });
     assert!(
-        doubt.contains("the list is empty where 1 objects are known, and `/api`"),
+        doubt.contains("the list is empty, but 1 objects are known, and `/api`"),
         "{doubt}"
     );
 }
@@ -204,8 +204,8 @@ fn an_event_that_is_older_than_what_is_known_is_not_believed() {
             (error.to_string(), watch.store.has_any(&watch.kind))
         });
         let expected = match version {
-            "99" => "version 99 is older than what is known",
-            _ => "version later is no number, so that it may be older than what is known",
+            "99" => "version 99 is older than the known one",
+            _ => "version later is not a number, so it may be older than the known one",
         };
         assert!(
             error.contains("the watch of ClusterRole.rbac") && error.ends_with(expected),

@@ -179,7 +179,8 @@ impl FileScope {
     /// The message does not reveal whether there is a file.
     fn outside(&self, folder: &Path) -> io::Error {
         io::Error::other(format!(
-            "is outside of `{}`, where all files of this tenant must be: put it there, and link to nothing outside",
+            "is outside of `{}`, where all files of this tenant must be: move it there, and remove links that \
+            lead outside",
             folder.display()
         ))
     }
@@ -224,7 +225,7 @@ pub(crate) fn unsafe_for_keys(folder: &Path, owner: KeyFolderOwner) -> Option<St
     let shown = folder.display();
     if found.is_symlink() {
         return Some(format!(
-            "`{shown}` is a symbolic link: keys belong into a folder; name where it leads"
+            "`{shown}` is a symbolic link: name the folder that it leads to"
         ));
     }
     if !found.is_dir() {
@@ -377,7 +378,8 @@ impl FolderWalk {
             None => {
                 self.is_cut = true;
                 return Err(io::Error::other(format!(
-                    "with this folder there are more than {} files and folders: keep manifests in a folder of their own",
+                    "with this folder there are more than {} files and folders: keep manifests in a separate \
+                    folder",
                     self.max_entries
                 )));
             }

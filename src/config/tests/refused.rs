@@ -81,9 +81,10 @@ fn a_path_token_stands_alone_and_for_admission_only() {
          - {{pathToken: {{}}, consoleClusters: ['*']}}\n"
     ));
     for expected in [
-        "callers[0].kubeconfig: Invalid value: cannot stand beside `pathToken`: make an entry of its own for it",
-        "callers[0].endpoints[1]: Unsupported value: `authorize`: a caller with `pathToken` may use `validate` and \
-         `mutate` alone: users of the cluster can learn its token",
+        "callers[0].kubeconfig: Invalid value: cannot be combined with `pathToken`: add a separate entry for \
+        it",
+        "callers[0].endpoints[1]: Unsupported value: `authorize`: a caller with `pathToken` may only use \
+        `validate` and `mutate`: users of the cluster can learn its token",
         "callers[0].endpoints[2]: Unsupported value: `console`: a caller with `pathToken` may use",
         "callers[1].pathToken.file: Required value: the file with the tokens, one in each line",
         "callers[1].consoleClusters: Invalid value: has no effect on a caller that may not see the console",
@@ -102,7 +103,7 @@ fn a_webhook_token_stands_alone_for_urls_of_admission() {
          - {{webhookToken: {{claims: {{}}}}}}\n"
     ));
     for expected in [
-        "callers[0].jwt: Invalid value: cannot stand beside `webhookToken`: make an entry of its own for it",
+        "callers[0].jwt: Invalid value: cannot be combined with `webhookToken`: add a separate entry for it",
         "callers[0].endpoints[0]: Unsupported value: `authorize`: a caller with `webhookToken` may use",
         "callers[1].webhookToken.issuer: Required value",
         "callers[1].webhookToken.audiences: Required value",
@@ -292,7 +293,7 @@ fn one_credential_speaks_for_one_cluster() {
     ] {
         let found = faults(&format!("callers: [{{{entry}}}, {{{entry}, cluster: east}}]"));
         let expected = "4: callers[1].cluster: Invalid value: `east`: \
-                        the same credential speaks for `default` in callers[0]";
+                        the same credential is for the cluster `default` in callers[0]";
         assert_eq!(found, expected, "{entry}");
         config(&format!(
             "callers: [{{{entry}, endpoints: [authorize]}}, {{{entry}, endpoints: [mutate]}}]"
@@ -305,7 +306,8 @@ fn without_callers_it_loads_but_is_not_to_be_served() {
     let fault = config("").require_callers().unwrap_err();
     assert_eq!(
         fault.to_string(),
-        "gateway.yaml: callers: Required value: nobody may call: name at least one caller"
+        "gateway.yaml: callers: Required value: without an entry nobody may call the gateway: add at least \
+        one caller"
     );
     config("callers: [{kubeconfig: k}]").require_callers().unwrap();
 }
@@ -315,7 +317,7 @@ fn one_document_to_a_file() {
     assert!(
         read("")
             .1
-            .contains("Required value: the file holds no GatewayConfiguration")
+            .contains("Required value: the file contains no GatewayConfiguration")
     );
     assert!(
         read("a: 1\n---\nb: 2\n")

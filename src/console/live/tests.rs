@@ -173,26 +173,23 @@ fn what_no_decision_could_meet_is_an_error_that_says_what_could_be() {
     for (query, expected) in [
         (
             "decision=Denied",
-            "decision: `Denied` is not supported: give `deny`, `allow`, `noOpinion`",
+            "decision: `Denied` is not supported: use `deny`, `allow`, `noOpinion`",
         ),
-        ("shadow=no", "shadow: `no` is not supported: give `true`"),
+        ("shadow=no", "shadow: `no` is not supported: use `true`"),
         (
             "endpoint=/authorize",
-            "endpoint: `/authorize` is not supported: give `authorize`, `validate`, `mutate`",
+            "endpoint: `/authorize` is not supported: use `authorize`, `validate`, `mutate`",
         ),
         ("user=a&user=b", "`user` is given more than once"),
         (
             "to=noon",
-            "to: `noon` is no time: give one such as `2027-01-15T08:00:00Z`",
+            "to: `noon` is not a time, such as `2027-01-15T08:00:00Z`",
         ),
     ] {
         let error = DecisionFilter::read(&ViewQuery::parse(query), &[]).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
     let error = DecisionFilter::read(&ViewQuery::parse("usr=a"), &["after"]).unwrap_err();
-    assert!(
-        error.to_string().starts_with("`usr` is not known here"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("`usr` is not known"), "{error}");
     DecisionFilter::read(&ViewQuery::parse("after=3"), &["after"]).unwrap();
 }

@@ -87,7 +87,8 @@ pub(crate) fn who_can(context: &ViewContext<'_>, request: &ViewRequest) -> Resul
     for authorizer in &context.snapshot.config.authorization.webhooks {
         let name = &authorizer.rules.name;
         notes.push(format!(
-            "the authorizer `{name}` is asked where nothing here decides; whom it allows something is not listed"
+            "the authorizer `{name}` decides requests that the policies do not decide; subjects that it \
+            allows are not listed"
         ));
     }
     let table = WhoCanTable::new(&answer, set, notes, &request.query)?;
@@ -248,9 +249,9 @@ pub(crate) fn what_can(context: &ViewContext<'_>, request: &ViewRequest) -> Resu
     let mut tables = WhatCanTables::new(&answer, set, matrix, &request.query)?;
     tables.notes.extend(unknown_rbac_note(set, &clusters));
     if question.is_never_asked() {
-        tables
-            .notes
-            .push("An API server allows the group system:masters everything, without asking.".to_owned());
+        tables.notes.push(
+            "An API server allows the group system:masters everything, without calling a webhook.".to_owned(),
+        );
     }
     Page::of(request.representation, &answer.report(), &page(Some(tables)))
 }

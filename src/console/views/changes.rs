@@ -115,7 +115,8 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
         }
         _ => (
             None,
-            "only the last sets are kept as a whole: of an earlier one, the objects alone are known",
+            "only the last sets are kept completely: of an earlier set, only the names of its objects are \
+            known",
         ),
     };
     let view = ChangesView {

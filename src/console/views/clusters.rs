@@ -227,7 +227,12 @@ impl From<&SourceStatus> for WatchedCluster {
     fn from(status: &SourceStatus) -> Self {
         let faults = status.faults.iter().flat_map(|faults| faults.iter());
         let doubts = status.doubts.iter();
-        let doubts = doubts.map(|doubt| format!("absence not believed, what was known is in force: {doubt}"));
+        let doubts = doubts.map(|doubt| {
+            format!(
+                "objects are missing without evidence of their deletion, the \
+            known ones are in force: {doubt}"
+            )
+        });
         let outdated = status
             .outdated
             .iter()
@@ -296,7 +301,8 @@ mod tests {
         assert_eq!(
             east.faults,
             [
-                "absence not believed, what was known is in force: Role: it is not served",
+                "objects are missing without evidence of their deletion, the known ones are in force: Role: \
+                it is not served",
                 "east: Invalid value: not so"
             ]
         );

@@ -217,7 +217,7 @@ impl From<&ReloadFailure> for FailureView {
                 "The files on disk are not in force: a reload has not finished; the log names the \
                  file that it is reading."
             } else {
-                "The files on disk are not in force: they have the faults below."
+                "The files on disk are not in force: they have the errors below."
             },
         }
     }

@@ -257,7 +257,7 @@ impl PolicyList {
                 bound.map(|(policy, bindings)| row(kind, &policy.name, of_bindings(policy, bindings))),
             );
             let unbound = admission.unbound_policies(phase);
-            rows.extend(unbound.map(|name| row(kind, name, "no binding, so it does nothing".to_owned())));
+            rows.extend(unbound.map(|name| row(kind, name, "no binding, so it has no effect".to_owned())));
         }
         rows.extend(admission.exceptions().iter().map(|exception| {
             let policies = exception.policies.join(", ");

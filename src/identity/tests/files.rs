@@ -24,8 +24,8 @@ fn every_file_that_matters_is_listed_read_or_not() {
     let expected = "\
 /a/k:3: users[0].user.client-certificate: Unreadable: `/a/c`: entity not found
 /a/k:3: users[1].user.tokenFile: Unreadable: `/t`: entity not found
-/a/k:3: users[0].user: warning: Required value: user `u` has no credential: nobody can call as it
-/a/k:3: users[1].user: warning: Required value: user `v` has no credential: nobody can call as it
+/a/k:3: users[0].user: warning: Required value: user `u` has no credential, so no caller can use it
+/a/k:3: users[1].user: warning: Required value: user `v` has no credential, so no caller can use it
 /gone: Unreadable: entity not found
 /j: Unreadable: entity not found";
     assert_eq!(faults, expected);

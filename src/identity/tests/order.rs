@@ -189,7 +189,7 @@ fn one_credential_of_two_clusters_is_a_fault_where_the_files_show_it() {
     let ca = Authority::new("ca");
     let certificate = client(&ca, "known");
     let expected = "g.yaml:6: callers[1].cluster: Invalid value: `east`: \
-                    the same credential speaks for `default` in callers[0]";
+                    the same credential is for the cluster `default` in callers[0]";
     for user in [
         "token: t",
         "username: 'n', password: p",
@@ -231,7 +231,7 @@ fn one_credential_of_two_clusters_is_forbidden_where_only_the_request_shows_it()
             ..Leaf::default()
         })
         .certificate;
-    let expected = "403 certificate `a` speaks for more than one cluster";
+    let expected = "403 certificate `a` is configured for more than one cluster";
     assert_eq!(seen(&authenticator, Some(&peer(&both)), None), expected);
     assert_eq!(
         seen(&authenticator, Some(&peer(&both)), Some("Bearer x")),

@@ -162,7 +162,7 @@ fn one_token_for_two_clusters_is_a_fault() {
     world.write("east", token("aa"));
     let faults = world.try_build(None, at(0)).1;
     assert!(
-        faults.contains("the same credential speaks for `default` in callers[1]"),
+        faults.contains("the same credential is for the cluster `default` in callers[1]"),
         "{faults}"
     );
 }
@@ -209,9 +209,7 @@ fn check_tells_which_caller_a_webhook_configuration_needs() {
     let only_bound = "- {webhookToken: {issuer: i, audiences: ['https://a.b.svc:443/validate'], jwks: j}}\n";
     let bound = told(only_bound, "{service: {path: /validate}}");
     assert!(
-        bound.contains(
-            "only a token that the API server was given for this webhook configuration is accepted here"
-        ),
+        bound.contains("only a token bound to this webhook configuration is accepted here"),
         "{bound}"
     );
     let either = format!("{only_bound}{CALLERS}");

@@ -201,7 +201,7 @@ impl ConsoleService {
             };
             views::render(&context, &wanted)
         });
-        let broken = |_| ViewError::Internal("it broke off; the log has more".to_owned());
+        let broken = |_| ViewError::Internal("it was interrupted; see the log".to_owned());
         made.await.map_err(broken)?
     }
 }

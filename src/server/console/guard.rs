@@ -60,10 +60,10 @@ impl ConsoleGuard {
     }
 
     fn check_head(self, method: &str, path: &str, headers: &HeaderMap) -> Result<(), ViewError> {
-        let host = host(headers).ok_or_else(|| refused(400, "the request names no host, or several"))?;
+        let host = host(headers).ok_or_else(|| refused(400, "the request has no Host header, or several"))?;
         if self.is_loopback && !is_of_loopback(host.host()) {
             let message = format!(
-                "the console is for this machine alone: call it by `localhost` or `127.0.0.1`, not by `{}`",
+                "the console is only for this machine: use `localhost` or `127.0.0.1`, not `{}`",
                 host.host()
             );
             return Err(refused(421, message));
@@ -71,13 +71,13 @@ impl ConsoleGuard {
         let is_post = match method {
             "GET" => false,
             "POST" if views::takes_forms(path) => true,
-            _ => return Err(refused(405, "the console can be read, and nothing else")),
+            _ => return Err(refused(405, "the console is read-only")),
         };
         let origin = format!("{}://{host}", if self.has_tls { "https" } else { "http" });
         if is_foreign(&origin, is_post, headers) {
             return Err(refused(
                 403,
-                "another site asked for this: open it from the console",
+                "another site sent this request: open it from the console",
             ));
         }
         Ok(())

@@ -58,7 +58,8 @@ pub(crate) struct Spool {
 pub(crate) enum SpoolError {
     /// The bound is reached.
     #[error(
-        "the spool is full: raise `tracing.spool.maxBytes`, or see why the collector takes no log records"
+        "the spool is full: raise `tracing.spool.maxBytes`, or find out why the collector accepts no log \
+        records"
     )]
     Full,
     /// The file cannot be written.

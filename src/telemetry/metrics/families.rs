@@ -390,14 +390,15 @@ impl Families {
             reloads: make.counters("reloads_total", &["result"],
                 "Attempts to load changed files.")?,
             last_reload_success: make.gauge("last_reload_success_timestamp_seconds",
-                "When the files in use were loaded.")?,
+                "When the files in force were loaded.")?,
             last_reload_successful: make.gauge_of_counts("last_reload_successful",
-                "1 if the files on disk are in force; 0 while they have faults or hang, and older \
-                 ones are in force.")?,
+                "1 if the files on disk are in force; 0 while they have errors or a reload hangs, and older \
+                ones are in force.")?,
             bundle_pulls: make.counters("bundle_pulls_total", &["bundle", "result"],
-                "Attempts to pull a bundle; a success finds the kept one to be the newest, or keeps another.")?,
+                "Attempts to pull a bundle; a success keeps a new bundle, or finds that the kept one is the \
+                newest.")?,
             last_bundle_pull_success: make.register(GaugeVec::new(
-                options("last_bundle_pull_success_timestamp_seconds", "When a bundle was pulled last."),
+                options("last_bundle_pull_success_timestamp_seconds", "When a bundle was last pulled."),
                 &["bundle"])?)?,
             bundle_created: make.register(GaugeVec::new(
                 options("bundle_created_timestamp_seconds", "When the bundle that is kept was built."),
@@ -406,16 +407,16 @@ impl Families {
                 "Always 1; the revision of the configuration and manifests in force. Replicas with \
                  different files have different revisions.")?,
             log_dropped: make.counter("log_dropped_total",
-                "Log lines that were dropped because nobody read them.")?,
+                "Log lines that were dropped because standard error was not read.")?,
             policy_evaluations: make.counters("policy_evaluations_total", &["kind", "name", "result"],
                 "Results of policies that were evaluated for a request.")?,
             policy_cost: make.counters("policy_cel_cost_total", &["kind", "name"],
-                "What the expressions of policies cost, in the units of Kubernetes' CEL cost model.")?,
+                "Cost of the expressions of policies, in the units of Kubernetes' CEL cost model.")?,
             policy_expirations: make.register(GaugeVec::new(
                 options("policy_expiration_timestamp_seconds", "When a policy with a `notAfter` expires."),
                 &["kind", "name"])?)?,
             access_requests: make.gauges("access_requests", &["state"],
-                "AccessRequests of all clusters, by what became of them.")?,
+                "AccessRequests of all clusters, by state.")?,
             broken_invariants: make.gauges("broken_invariants", &["name"],
                 "Clusters in which an AuthorizationInvariant does not hold.")?,
             undecided_invariants: make.gauges("undecided_invariants", &["name"],
@@ -423,7 +424,7 @@ impl Families {
             upstream_requests: make.counters("upstream_requests_total", &["webhook", "result"],
                 "Requests to webhooks behind the gateway.")?,
             upstream_duration: make.histograms("upstream_duration_seconds", &["webhook"], &CALL_BUCKETS,
-                "Time of requests to webhooks behind the gateway.")?,
+                "Duration of requests to webhooks behind the gateway.")?,
             upstream_breaker_open: make.gauges("upstream_breaker_open", &["webhook"],
                 "1 while the circuit breaker of a webhook behind the gateway is open.")?,
             in_flight: make.gauges("in_flight_requests", &["endpoint"],
@@ -433,7 +434,7 @@ impl Families {
             shadow_dropped: make.counter("shadow_reviews_dropped_total",
                 "Reviews for which shadow webhooks were not called: too many were in flight.")?,
             shadow_webhooks: make.counters("shadow_webhook_decisions_total", &["webhook", "decision"],
-                "What shadow webhooks would have decided.")?,
+                "Decisions of shadow webhooks, which have no effect.")?,
             decision_log_dropped: make.counter("decision_log_dropped_total",
                 "Decision log lines that were dropped, because the queue was full or writing failed.")?,
             recording_dropped: make.counter("recording_dropped_total",
@@ -442,8 +443,8 @@ impl Families {
             usage_dropped: make.counter("usage_dropped_total",
                 "Decisions that are in no file of usage, because the queue was full or writing failed.")?,
             usage_other: make.counter("usage_other_total",
-                "Decisions that usage counts by user and verb alone, because there were too many \
-                 different questions.")?,
+                "Decisions that usage counts only by user and verb, because there were too many different \
+                requests.")?,
             trace_spans_dropped: make.counter("trace_spans_dropped_total",
                 "Spans of traces that were dropped, because the queue was full or sending failed.")?,
             log_records_dropped: make.counter("log_records_dropped_total",
@@ -460,23 +461,24 @@ impl Families {
             cluster_objects: make.gauges("cluster_objects", &["cluster"],
                 "Objects of the cluster that are in force.")?,
             cluster_invalid_objects: make.gauges("cluster_invalid_objects", &["cluster"],
-                "Objects of the cluster with faults: the last valid version is in force, if there was one.")?,
+                "Objects of the cluster with errors: the last valid version is in force, if there was one.")?,
             cluster_unconfirmed_absences: make.gauges("cluster_unconfirmed_absences", &["cluster"],
-                "Kinds of the cluster that are absent, or lack objects, without evidence that these were \
-                 deleted: what was known is in force.")?,
+                "Kinds of the cluster that are absent or lack objects, without evidence of a deletion: the \
+                known objects are in force.")?,
             cluster_outdated_kinds: make.gauges("cluster_outdated_kinds", &["cluster"],
-                "Kinds of the cluster that were not listed or watched for a minute: what is in force may be \
-                 older than what the API server has.")?,
+                "Kinds of the cluster that were not listed or watched for a minute: the objects in force may \
+                be outdated.")?,
             cluster_left_out_objects: make.gauges("cluster_left_out_objects", &["cluster", "purpose"],
-                "Objects of the cluster that are too large or have no room.")?,
+                "Objects of the cluster that are left out, because they are too large or memory is short.")?,
             cluster_watch_failures: make.counters("cluster_watch_failures_total", &["cluster"],
                 "Lists and watches of the cluster that failed.")?,
             restrictions_removed: make.counters("restrictions_removed_total", &["kind"],
                 "Denies, validating policies and webhooks that were in force and are no longer.")?,
             cluster_file_faults: make.gauges("cluster_file_faults", &["cluster"],
-                "Faults in the files that hold for the cluster alone: the last good ones are in force.")?,
+                "Errors in the files of the cluster alone: their last good version is in force.")?,
             cluster_unknown_policies: make.gauges("cluster_unknown_policies", &["cluster"],
-                "1 if requests of the cluster are answered with 503: its own files have faults and there are no earlier ones.")?,
+                "1 if requests of the cluster are answered with 503: its own files have errors and there is \
+                no earlier version.")?,
             build_info: make.gauges("build_info", &["version"],
                 "Always 1.")?,
         })

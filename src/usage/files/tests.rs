@@ -212,9 +212,17 @@ fn what_is_no_file_of_usage_is_said() {
     assert!(read().contains("there is no file of usage"), "{}", read());
     let path = usage.join("usage-20231114T22Z-0.jsonl");
     fs::write(&path, "{\"time\":\"\"}\n").unwrap();
-    assert!(read().contains("does not say `portcullisUsage`"), "{}", read());
+    assert!(
+        read().contains("does not contain `portcullisUsage`"),
+        "{}",
+        read()
+    );
     fs::write(&path, "").unwrap();
-    assert!(read().contains("does not say `portcullisUsage`"), "{}", read());
+    assert!(
+        read().contains("does not contain `portcullisUsage`"),
+        "{}",
+        read()
+    );
     fs::write(&path, "{\"portcullisUsage\":2}\n").unwrap();
     assert!(read().contains("newer than this program"), "{}", read());
 

@@ -256,8 +256,8 @@ fn token(text: &str) -> (&str, &str) {
 pub enum CallError {
     /// The host name could not be resolved.
     #[error(
-        "no address for `{host}`: {reason}; where it is, `upstreams.addresses` of the gateway's configuration \
-         can say (for webhooks watched in another cluster, `clusters[].upstreams.addresses`)"
+        "no address for `{host}`: {reason}; set its address in `upstreams.addresses` of the gateway's \
+        configuration (for webhooks watched in another cluster, `clusters[].upstreams.addresses`)"
     )]
     Resolve {
         /// The host name.
@@ -301,7 +301,7 @@ pub enum CallError {
     #[error("the reply is larger than {0} bytes")]
     TooLarge(usize),
     /// The memory budget for replies is used up.
-    #[error("no memory is left for its reply: those to this user or cluster take as much as they may")]
+    #[error("no memory is left for its reply: replies for this user or cluster have reached their limit")]
     NoMemory,
     /// The `Content-Type` of the reply cannot be parsed.
     #[error("the reply's Content-Type is not a media type")]

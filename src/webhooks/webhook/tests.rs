@@ -95,8 +95,8 @@ fn one_user_has_a_quarter_of_all_calls() {
     let refused = calls.enter(JANE).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "it has 2 calls for this user in flight already, as many as one user may have: \
-        a quarter of `upstreams.inFlight` (8) of the gateway's configuration"
+        "it already has 2 calls in flight for this user, the limit for one user: a quarter of \
+        `upstreams.inFlight` (8) of the gateway's configuration"
     );
     let _other = calls.enter(user("joe")).unwrap();
     let east = JANE.map(|jane| Requester {

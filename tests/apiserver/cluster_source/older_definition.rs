@@ -156,7 +156,7 @@ pub(crate) fn no_limit_that_an_older_definition_drops_widens_a_grant_or_an_excep
     assert_eq!(server.decision("/early"), "noOpinion");
     let detail = server.detail();
     assert!(
-        detail.contains("AuthorizationPolicy/early: Forbidden: not taken: the gateway may not list"),
+        detail.contains("AuthorizationPolicy/early: Forbidden: rejected: the gateway may not list"),
         "{detail}"
     );
     let notices = server
@@ -195,7 +195,7 @@ pub(crate) fn no_limit_that_an_older_definition_drops_widens_a_grant_or_an_excep
     assert_eq!(server.decision("/in-force"), "allow", "what was in force stays");
     let detail = server.detail();
     for object in ["AuthorizationPolicy/kept", "AdmissionException/kept"] {
-        let expected = format!("{object}: Forbidden: not taken: its CustomResourceDefinition lacks");
+        let expected = format!("{object}: Forbidden: rejected: its CustomResourceDefinition lacks");
         assert!(eventually(|| server.detail().contains(&expected)), "{detail}");
     }
     assert!(!allowed(true));
@@ -249,7 +249,7 @@ pub(crate) fn no_limit_that_an_older_definition_drops_widens_a_grant_or_an_excep
     server.wait_for("/dropped-deny", "deny");
     assert_eq!(server.decision("/dropped"), "noOpinion", "it would hold for ever");
     assert_eq!(server.decision("/in-force"), "allow", "what was in force stays");
-    let expected = "AdmissionException/dropped: Forbidden: not taken";
+    let expected = "AdmissionException/dropped: Forbidden: rejected";
     assert!(
         eventually(|| server.detail().contains(expected)),
         "{}",
@@ -272,7 +272,7 @@ pub(crate) fn no_limit_that_an_older_definition_drops_widens_a_grant_or_an_excep
     assert!(!allowed(true) && !allowed(false));
     let detail = server.detail();
     assert!(
-        detail.contains("AuthorizationPolicy/dropped: Forbidden: not taken: it was stored while"),
+        detail.contains("AuthorizationPolicy/dropped: Forbidden: rejected: it was stored while"),
         "{detail}"
     );
 

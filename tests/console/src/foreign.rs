@@ -125,7 +125,7 @@ fn under_a_foreign_name_nothing_is_to_be_read() {
     for path in ["/", "/live", "/policies", "/assets/style.css"] {
         browser.open(&format!("{place}{path}"));
         let text = browser.text();
-        assert!(text.contains("for this machine alone"), "{path}: {text}");
+        assert!(text.contains("only for this machine"), "{path}: {text}");
         assert_learns_nothing(&servers, &json!(text), path);
     }
     let reads = "const done = arguments[arguments.length - 1]; fetch('/', {headers: {Accept: 'application/json'}}).then(answer => answer.text().then(text => done([answer.status, text])), error => done(String(error)));";
@@ -161,7 +161,7 @@ fn a_form_of_another_site_is_refused() {
         browser.script(post, &[json!(servers.url("/what-if"))]);
         browser.wait_until("document.querySelector('.fault') !== null");
         let text = browser.text();
-        assert!(text.contains("another site asked for this"), "{host}: {text}");
+        assert!(text.contains("another site sent this request"), "{host}: {text}");
         assert_learns_nothing(&servers, &json!(text), host);
     }
 }

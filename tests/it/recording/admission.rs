@@ -149,7 +149,7 @@ fn webhooks_answer_as_they_did_and_patches_are_compared() {
         "{said}"
     );
     let because = said["unknownBecause"][0]["reason"].as_str().unwrap();
-    assert!(because.contains("about another object"), "{because}");
+    assert!(because.contains("with an object that differs"), "{because}");
     // Of one that is asked about nothing else, it is.
     change(
         &process,
@@ -183,7 +183,7 @@ fn webhooks_answer_as_they_did_and_patches_are_compared() {
     assert_eq!(said["unknown"], 3, "{said:#}");
     let because = said["unknownBecause"].to_string();
     for reason in [
-        "the webhook jurors/jurors.hooks.example.com would be called, and no answer is recorded",
+        "the webhook jurors/jurors.hooks.example.com would be called, but no response is recorded",
         "there is no policy or webhook configuration `named` for its endpoint",
     ] {
         assert!(because.contains(reason), "{because}");

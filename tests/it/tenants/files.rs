@@ -31,7 +31,7 @@ fn faulty_manifests_of_one_cluster_delay_no_revocation() {
     );
     let ready = get(gateway.addresses.admin, "/readyz?verbose").1;
     assert!(
-        ready.contains("the files of cluster east are not in force as they are: they have 1 fault"),
+        ready.contains("the files of cluster east are not in force as they are: they have 1 error"),
         "{ready}"
     );
 

@@ -516,7 +516,8 @@ fn of_verbs(rule: &ResourceRule) -> Result<BTreeSet<ConvertedOperation>, (&'stat
             "update" | "patch" => ConvertedOperation::Update,
             "delete" | "deletecollection" => ConvertedOperation::Delete,
             "*" => {
-                let reason = "`*` includes reads, which pass no admission: name the verbs that write";
+                let reason = "`*` includes reads, which do not pass through admission: name the verbs that \
+                    write";
                 return Err(("verbs", reason.to_owned()));
             }
             "get" | "list" | "watch" => {
@@ -533,7 +534,7 @@ fn of_verbs(rule: &ResourceRule) -> Result<BTreeSet<ConvertedOperation>, (&'stat
     }
     for (named, other) in [("update", "patch"), ("patch", "update")] {
         if rule.verbs.includes(named) && !rule.verbs.includes(other) {
-            let reason = format!("admission cannot tell `{named}` from `{other}`: name both");
+            let reason = format!("admission cannot distinguish `{named}` from `{other}`: name both");
             return Err(("verbs", reason));
         }
     }

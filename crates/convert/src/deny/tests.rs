@@ -311,7 +311,7 @@ fn what_admission_cannot_tell_is_refused() {
         (
             and("nonResourceRules", json!([{"verbs": ["get"], "paths": ["/x"]}])),
             "spec.nonResourceRules[0]",
-            "pass no admission",
+            "do not pass through admission",
         ),
         (
             deny(
@@ -335,7 +335,7 @@ fn what_admission_cannot_tell_is_refused() {
                 json!([{"name": "c", "expression": "request.nonResourceAttributes.path == ''"}]),
             ),
             "spec.conditions[0].expression",
-            "paths pass no admission",
+            "paths do not pass through admission",
         ),
     ] {
         let policy = json!({"apiVersion": "portcullis.dev/v1alpha1", "kind": "AuthorizationPolicy",

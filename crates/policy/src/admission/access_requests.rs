@@ -154,7 +154,7 @@ pub(crate) fn validate(
     } else {
         report
             .forbidden
-            .push("the review does not say what was there before".to_owned());
+            .push("the review has no object before the change".to_owned());
     }
 }
 
@@ -163,14 +163,14 @@ impl AccessRequestWrite<'_> {
         let has_entries = !approvals(self.object).is_empty()
             || SINGLE.iter().any(|name| single(self.object, name).is_some());
         if has_entries {
-            let message = "`status` must be empty when it is created. The API server did not drop it, so its \
-                           CustomResourceDefinition has no status subresource: apply config/crd/";
+            let message = "`status` must be empty when it is created. The API server did not drop it, so the \
+                CustomResourceDefinition has no status subresource: apply config/crd/";
             report.forbidden.push(message.to_owned());
         }
         let requester = json!({"username": self.user.name, "uid": self.user.uid, "groups": self.user.groups});
         if self.object.pointer("/spec/requester") != Some(&requester) {
-            let message = "`spec.requester` is not the user who asks: /mutate writes it, and is not called, or \
-                           another webhook changes it";
+            let message = "`spec.requester` is not the user of the request: /mutate sets it, but is not \
+                called, or another webhook changes it";
             report.forbidden.push(message.to_owned());
         }
         if let Some(lacking) = self.lacks("request") {
@@ -244,8 +244,8 @@ impl AccessRequestWrite<'_> {
         }
         let (AddedEntry::Approval(entry) | AddedEntry::Denial(entry) | AddedEntry::Withdrawal(entry)) = added;
         if !self.is_own_entry(entry) {
-            let message = "a new entry of the status does not name the user who writes it, and the time: /mutate \
-                           writes both, and is not called, or another webhook changes them";
+            let message = "a new entry of the status does not contain the user who writes it, and the time: \
+                /mutate sets both, but is not called, or another webhook changes them";
             report.forbidden.push(message.to_owned());
         }
         report.forbidden.extend(self.why_not(added, old));
@@ -253,8 +253,8 @@ impl AccessRequestWrite<'_> {
 
     /// The entry that the write adds, if any; or why the change of the status is not allowed.
     fn added<'o>(&'o self, old: &Value) -> Result<Option<AddedEntry<'o>>, &'static str> {
-        let changed = "entries of the status are only added, one a request: an earlier one is changed or missing, \
-                       perhaps since somebody else wrote at the same time";
+        let changed = "a request may only add one entry to the status: an earlier entry is changed or \
+            missing, perhaps because somebody else wrote at the same time";
         let (before, after) = (approvals(old), approvals(self.object));
         let new = after.strip_prefix(before).ok_or(changed)?;
         let mut added: Vec<AddedEntry<'_>> = new.iter().map(AddedEntry::Approval).collect();
@@ -269,10 +269,10 @@ impl AccessRequestWrite<'_> {
         match added.as_slice() {
             [] => Ok(None),
             [AddedEntry::Approval(_)] if after.len() > MAX_APPROVALS => {
-                Err("it has 32 approvals, and can have no more")
+                Err("it has 32 approvals, the maximum")
             }
             [only] => Ok(Some(*only)),
-            _ => Err("one request adds one entry: approve, deny and withdraw one after another"),
+            _ => Err("a request may only add one entry: approve, deny and withdraw in separate requests"),
         }
     }
 
@@ -296,9 +296,10 @@ impl AccessRequestWrite<'_> {
         match added {
             AddedEntry::Withdrawal(_) if is_requester || has_approved => None,
             AddedEntry::Withdrawal(_) => self.lacks("approve"),
-            AddedEntry::Approval(_) | AddedEntry::Denial(_) if is_namesake => {
-                Some("nobody approves or denies what they ask for themselves: withdraw it, or have somebody else decide".to_owned())
-            }
+            AddedEntry::Approval(_) | AddedEntry::Denial(_) if is_namesake => Some(
+                "you cannot approve or deny your own request: withdraw it, or have somebody else decide"
+                    .to_owned(),
+            ),
             AddedEntry::Approval(_) if has_approved => Some("you have approved it already".to_owned()),
             AddedEntry::Approval(_) => self.lacks("approve").or_else(|| self.lacks_lift()),
             AddedEntry::Denial(_) => self.lacks("approve"),

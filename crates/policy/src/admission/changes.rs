@@ -70,9 +70,7 @@ pub enum ChangeError {
         most: usize,
     },
     /// There is no memory for the object.
-    #[error(
-        "the objects that are being reviewed take all memory that there is for them, or that one user may take; try again"
-    )]
+    #[error("the memory for objects under review, or one user's share of it, is used up; try again")]
     NoMemory,
     /// An API server could not decode the result as an object of its kind.
     #[error("{0}")]

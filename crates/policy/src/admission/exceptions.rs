@@ -160,7 +160,7 @@ impl NotExcused {
                 "its `namespaceSelector` selects no namespace that is known and of this request"
             }
             Self::Object => "its `objectSelector` does not select the object",
-            Self::Rules => "none of its `resourceRules` is about such a request",
+            Self::Rules => "none of its `resourceRules` matches the request",
             Self::Conditions => "one of its `matchConditions` is false or has no result",
         }
     }

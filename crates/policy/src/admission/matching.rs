@@ -26,8 +26,9 @@ pub use equivalence::{CustomResource, CustomResources, Equivalents};
 pub(crate) use equivalence::is_own_group;
 
 /// What an operator can do about an unknown namespace; ends the error message about it.
-pub const UNKNOWN_NAMESPACE_REMEDY: &str = "the gateway knows no such namespace, and a namespaceSelector asks for its \
-     labels; add the Namespace to the manifests, watch it by `clusters`, or set `admission.missingNamespace: NameOnly`";
+pub const UNKNOWN_NAMESPACE_REMEDY: &str = "the gateway does not know this namespace, and a namespaceSelector \
+    needs its labels; add the Namespace to the manifests, watch the cluster with `clusters`, or set \
+    `admission.missingNamespace: NameOnly`";
 
 /// Why it cannot be determined whether a policy or webhook applies.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,8 +45,8 @@ pub enum MatchError {
     NoMetadata,
     /// It matches the object in another version than the API server sent.
     #[error(
-        "unable to convert to {wanted}: the API server sent {sent}; \
-         register this webhook for the version that the policy names"
+        "unable to convert to {wanted}: the API server sent {sent}; request the version that the policy names \
+        in the rules of this gateway's webhook configuration"
     )]
     OtherVersion {
         /// The version that the rule names.
@@ -90,14 +91,15 @@ impl Mismatch {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unbound => "no binding names it",
-            Self::Rules => "no rule is about such a request",
-            Self::Excluded => "excludeResourceRules leaves such requests out",
+            Self::Rules => "no rule matches the request",
+            Self::Excluded => "excludeResourceRules matches the request",
             Self::Namespace => "namespaceSelector does not select the namespace",
             Self::Object => "objectSelector selects neither the object nor the old one",
             Self::NoParameter => "there is no parameter, which the binding allows",
-            Self::Exempt => "no webhook is shown such objects",
+            Self::Exempt => "webhooks are not called for these objects",
             Self::NotStatic => {
-                "only those of files with names that end in `.static.k8s.io` see what configures admission"
+                "only policies and webhooks from files, with names that end in `.static.k8s.io`, are \
+                evaluated for objects that configure admission"
             }
         }
     }

@@ -255,7 +255,7 @@ pub(crate) fn unchanged(by: &str, error: &ChangeError) -> Denial {
 
 /// The denial for a review whose deadline passed, whatever the failure policies.
 pub(crate) fn too_late(request: &Request<'_>) -> Denial {
-    let message = "the deadline passed before every policy was asked".to_owned();
+    let message = "the deadline passed before every policy was evaluated".to_owned();
     denial(request, message, StatusReason::Timeout)
 }
 

@@ -33,8 +33,9 @@ use crate::model::{Attributes, Cause, CauseKind, Decision, PolicyResult, Target}
 use portcullis_cel::cost;
 
 /// Why a request is rejected that no known policy allows.
-const UNKNOWN_BEFORE: &str = "no policy that the gateway knows allows it, and it has watched this cluster for less than 10 minutes: an \
-     Allow with objectConditions that was removed before may have granted it, so try again later";
+const UNKNOWN_BEFORE: &str = "no policy that the gateway knows allows it, but the gateway has watched this \
+    cluster for less than 10 minutes: an Allow with objectConditions that was removed earlier may have \
+    granted it, so try again later";
 
 /// The most policies that the message of a denial names.
 const MAX_NAMED: usize = 5;
@@ -260,7 +261,7 @@ impl<'r> Reviewer<'r> {
         let mut refused = Vec::new();
         for one in touching {
             let why = match one.applies {
-                false => "the labels of the namespace are others".to_owned(),
+                false => "the labels of the namespace do not match".to_owned(),
                 true => match self.conditions(one.policy, attributes) {
                     MatchConditions::Match => return ReviewResult::Allowed,
                     MatchConditions::NoMatch(Some(name)) => format!("`{name}` is false"),

@@ -138,7 +138,8 @@ impl Registrations {
         if one.takes_effect().is_none_or(|from| now < from) {
             let seconds = TAKES_EFFECT_SECONDS;
             return Some(format!(
-                "its configuration was written less than {seconds} seconds ago, and not every API server may follow it yet"
+                "its configuration was written less than {seconds} seconds ago, so some API servers may not \
+                use it yet"
             ));
         }
         let operations = operations(request);
@@ -149,7 +150,7 @@ impl Registrations {
             return Some(format!("no rule covers {} in every version", missing.as_str()));
         }
         if !one.selects_namespace_of(request, is_cluster_scoped) {
-            return Some("its namespaceSelector leaves the namespace out, or may".to_owned());
+            return Some("its namespaceSelector excludes the namespace, or may exclude it".to_owned());
         }
         let conditions = &one.webhook.match_conditions;
         let mut budget = deadline.budget(cost::PER_MATCH_CONDITIONS);
@@ -206,7 +207,7 @@ impl AdmissionCoverage for Registrations {
         (now, deadline): (Time, Deadline<'_>),
     ) -> Option<String> {
         let Target::Resource(request) = &attributes.target else {
-            return Some("paths pass no admission".to_owned());
+            return Some("paths do not pass through admission".to_owned());
         };
         let mut reasons = Vec::new();
         for one in self.of_phase(Phase::Validate) {
@@ -335,11 +336,11 @@ fn unfit(webhook: &Webhook) -> Option<String> {
         Some("it has an objectSelector".to_owned())
     } else if !constraints.namespace_selector.asks_for_the_name_alone() {
         Some(format!(
-            "its namespaceSelector asks for other labels than `{NAMESPACE_NAME_LABEL}`"
+            "its namespaceSelector uses labels other than `{NAMESPACE_NAME_LABEL}`"
         ))
     } else {
         let why = |one: &CompiledMatchCondition| {
-            format!("its matchCondition `{}` looks at `request` as a whole", one.name)
+            format!("its matchCondition `{}` uses `request` as a whole", one.name)
         };
         opaque.map(why)
     }

@@ -268,7 +268,7 @@ fn flag(value: Option<Node<'_>>, field: &'static str) -> Result<bool, AdmissionR
 fn texts<'r>(list: Option<Node<'r>>, field: &'static str) -> Result<Vec<Cow<'r, str>>, AdmissionReviewError> {
     let wrong = AdmissionReviewError::Field {
         field,
-        expected: "a list of text",
+        expected: "a list of strings",
     };
     match list.filter(|list| !list.is_null()) {
         None => Ok(Vec::new()),

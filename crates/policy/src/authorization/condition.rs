@@ -44,7 +44,7 @@ pub enum ConditionError {
     #[error("the expression is empty")]
     Empty,
     /// Brackets nest deeper than [`MAX_NESTING`].
-    #[error("the expression nests deeper than {MAX_NESTING} brackets")]
+    #[error("the expression nests brackets more than {MAX_NESTING} levels deep")]
     TooDeep,
     /// Not valid CEL: a syntax error, too long or too deep, an undeclared name or field, types that
     /// do not match, or a result that is not statically `bool`.

@@ -111,8 +111,8 @@ impl PolicySet {
         let is_so = is_assumed && is_conditional && decided.decision == Decision::Allow;
         is_so.then(|| {
             format!(
-                "{cause} has objectConditions: it is taken for granted that `/validate` sees the request, as with \
-                 `admission: Declared`; `serve` asks the cluster"
+                "{cause} has objectConditions: the result assumes that `/validate` sees the request, as with \
+                `admission: Declared`; `serve` checks this in the cluster"
             )
         })
     }

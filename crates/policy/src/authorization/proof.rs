@@ -58,15 +58,13 @@ pub struct WorkLimit<'d> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ProofLimitError {
     /// There are more parts than [`WorkLimit::parts`].
-    #[error("the requests concerned fall into too many parts to be listed: compare fewer changes at once")]
+    #[error("the differences have too many parts to list: compare fewer changes at once")]
     Parts,
     /// The rules of aggregated ClusterRoles were not computed.
-    #[error(
-        "the ClusterRoles that are aggregated have too many rules of others to be worked out: aggregate fewer of them"
-    )]
+    #[error("the aggregated ClusterRoles have too many rules: aggregate fewer of them")]
     Aggregation,
     /// The deadline has passed.
-    #[error("the time for the answer has passed: compare fewer changes at once")]
+    #[error("the comparison takes too long: compare fewer changes at once")]
     Deadline,
 }
 

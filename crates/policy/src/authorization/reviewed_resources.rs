@@ -367,12 +367,12 @@ impl fmt::Display for NotGranted {
         let why = match self {
             Self::AtValidate => "/validate decides, where the object is known",
             Self::NotReviewed => {
-                "it is not known that /validate sees what is written to this cluster: set `admission` in the \
-                 cluster's entry of `clusters`"
+                "/validate is not known to see the writes to this cluster: set `admission` in the cluster's \
+                entry of `clusters`"
             }
             Self::LeftOut => {
-                "the registrations of `portcullis init` leave this resource or namespace out, or no \
-                 CustomResourceDefinition that is watched defines it, so /validate would not see it"
+                "the webhook configurations of `portcullis init` exclude this resource or namespace, or no \
+                watched CustomResourceDefinition defines it, so /validate would not see it"
             }
             Self::NotCovered(why) => {
                 return write!(
@@ -381,7 +381,9 @@ impl fmt::Display for NotGranted {
                 );
             }
             Self::NeverRefused => "/validate never refuses this user",
-            Self::New => "it is new, and other gateways may not have it yet: it grants after 10 seconds",
+            Self::New => {
+                "it is new, and other gateways may not have it yet: it takes effect after 10 seconds"
+            }
         };
         f.write_str(why)
     }

@@ -381,9 +381,9 @@ impl<'de> Deserializer<'de> for NodeReader<'_> {
             Value::String(text) => visitor.visit_enum(text.as_str().into_deserializer()),
             Value::Map(entries) => match entries.as_slice() {
                 [entry] => visitor.visit_enum(Variant { reader: &self, entry }),
-                _ => Err(Failure::custom("a mapping with one key belongs here")),
+                _ => Err(Failure::custom("expected a mapping with one key")),
             },
-            _ => Err(Failure::custom("text or a mapping with one key belongs here")),
+            _ => Err(Failure::custom("expected a string or a mapping with one key")),
         };
         self.noting(result)
     }
@@ -484,7 +484,7 @@ impl<'de> VariantAccess<'de> for NodeReader<'_> {
     fn unit_variant(self) -> Result<(), Failure> {
         match self.node.value {
             Value::Null => Ok(()),
-            _ => self.noting(Err(Failure::custom("nothing belongs here"))),
+            _ => self.noting(Err(Failure::custom("must be empty"))),
         }
     }
 

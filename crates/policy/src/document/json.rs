@@ -108,7 +108,7 @@ impl<'t> Reader<'t> {
                 .iter()
                 .any(|word| rest.starts_with(word));
         if is_value {
-            return Err(self.wrong("unexpected text after a value"));
+            return Err(self.wrong("unexpected characters after a value"));
         }
         Err(self.error(Reason::Syntax, "not JSON".to_owned()))
     }

@@ -230,8 +230,9 @@ impl Unreadable {
     pub(crate) fn trailing(self) -> Self {
         Self {
             reason: Reason::Trailing,
-            message: "text after the end of the document; begin another document with a line `---`"
-                .to_owned(),
+            message:
+                "unexpected text after the end of the document; begin another document with a line `---`"
+                    .to_owned(),
             ..self
         }
     }

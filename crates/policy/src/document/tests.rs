@@ -296,8 +296,8 @@ fn what_is_no_text_is_no_text() {
     assert_eq!(read, None);
     assert_eq!(
         faults.to_string(),
-        "f.yaml:1: a: Invalid type: the boolean `true`, where text belongs: put it in quotes, for YAML also \
-         reads `y`, `yes` and `on` as `true`\n\
-         f.yaml:2: b: Invalid type: the number `1`, where text belongs: put it in quotes"
+        "f.yaml:1: a: Invalid type: the boolean `true`, where text belongs: put it in quotes, because YAML \
+        also reads `y`, `yes` and `on` as `true`\nf.yaml:2: b: Invalid type: the number `1`, where text \
+        belongs: put it in quotes"
     );
 }

@@ -57,7 +57,7 @@ pub(crate) fn parse(text: &str, line: u32, max_values: usize) -> Result<Option<N
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.starts_with('\u{feff}') {
         // After two byte order marks, kubectl's reader loses the first character of every line.
-        let message = "the text begins with two byte order marks: remove one";
+        let message = "the file begins with two byte order marks: remove one";
         let error = Unreadable::new(0, 1, Reason::Syntax, message);
         return Err(error.moved_down(line - 1));
     }

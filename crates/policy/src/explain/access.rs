@@ -173,7 +173,10 @@ impl WhoCanAnswer {
                 ]
             };
             if grantee.via.is_empty() {
-                table.row(row("the API server, without asking".to_owned(), String::new()));
+                table.row(row(
+                    "the API server, without calling a webhook".to_owned(),
+                    String::new(),
+                ));
             }
             for via in &grantee.via {
                 table.row(row(object_and_rule(via), limits_in_words(&via.limits)));

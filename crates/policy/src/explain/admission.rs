@@ -282,7 +282,7 @@ impl fmt::Display for TracedMatch {
         match self {
             Self::Match { resource } => write!(f, "applies, as {resource}"),
             Self::NoMatch { why } => write!(f, "does not apply: {why}"),
-            Self::Error { why } => write!(f, "cannot be asked: {why}"),
+            Self::Error { why } => write!(f, "cannot be called: {why}"),
         }
     }
 }

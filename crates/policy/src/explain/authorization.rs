@@ -140,7 +140,7 @@ impl InWords<'_> {
         match authorization.decision {
             Decision::NoOpinion if !asked.is_empty() => {
                 lines.line(format_args!(
-                    "noOpinion: nothing matched here; {asked} would be asked"
+                    "noOpinion: nothing matched here; {asked} would be called"
                 ));
             }
             Decision::NoOpinion => {
@@ -174,11 +174,11 @@ fn asked(consulted: &ConsultationReport) -> String {
 
 pub fn outcome(outcome: &TurnOutcome) -> String {
     match outcome {
-        TurnOutcome::Asked => "would be asked: all matchConditions are true".to_owned(),
-        TurnOutcome::Answered { decision } => format!("is asked; the recorded answer is {decision}"),
+        TurnOutcome::Asked => "would be called: all matchConditions are true".to_owned(),
+        TurnOutcome::Answered { decision } => format!("is called; the recorded response is {decision}"),
         TurnOutcome::ConditionFalse { condition } => format!("is skipped: `{condition}` is false"),
         TurnOutcome::ConditionError { error, decision } => {
-            format!("is not asked, because a condition failed: {error}; so {decision}")
+            format!("is not called, because a condition failed: {error}; so {decision}")
         }
     }
 }
@@ -278,16 +278,16 @@ fn finding(finding: &Finding) -> String {
             format!("does not apply: {} (`{criterion}`)", misfit(*criterion))
         }
         Finding::NotInForce => "is not in force at this time: see its `notBefore` and `notAfter`".to_owned(),
-        Finding::WithinLimit { rule } => format!("rule {rule} holds the request: not beyond this limit"),
+        Finding::WithinLimit { rule } => format!("rule {rule} covers the request: within this limit"),
         Finding::BeyondLimit {
             rule: Some(rule),
             criterion,
             decision,
         } => format!(
-            "no rule holds the request: {decision}; nearest is rule {rule}: {} (`{criterion}`)",
+            "no rule covers the request: {decision}; nearest is rule {rule}: {} (`{criterion}`)",
             misfit(*criterion)
         ),
-        Finding::BeyondLimit { decision, .. } => format!("no rule holds the request: {decision}"),
+        Finding::BeyondLimit { decision, .. } => format!("no rule covers the request: {decision}"),
         Finding::Lifted { rule, by } => {
             format!("{}, but AccessRequest/{by} lifts it", applies(*rule, "applies"))
         }
@@ -322,7 +322,7 @@ fn finding(finding: &Finding) -> String {
 fn applies(rule: Option<usize>, applies: &str) -> String {
     match rule {
         Some(rule) => format!("rule {rule} {applies}"),
-        None => "no rule holds the request".to_owned(),
+        None => "no rule covers the request".to_owned(),
     }
 }
 

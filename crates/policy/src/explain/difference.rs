@@ -189,7 +189,7 @@ impl DifferenceReport {
     pub fn in_words(&self, deadline: Deadline<'_>) -> Lines {
         let mut lines = Lines::new();
         if self.same {
-            lines.line("no request is decided otherwise");
+            lines.line("no request is decided differently");
         }
         for (title, changes) in self.sections() {
             lines.line(format_args!("{title}:"));
@@ -221,7 +221,7 @@ impl DifferenceReport {
     pub fn as_markdown(&self, deadline: Deadline<'_>) -> Lines {
         let mut lines = Lines::new();
         if self.same {
-            lines.line("No request is decided otherwise.");
+            lines.line("No request is decided differently.");
         }
         for (title, changes) in self.sections() {
             lines.line(format_args!("### {title}"));
@@ -256,7 +256,7 @@ impl DifferenceReport {
                 "Denied where there was no opinion, or the reverse",
                 &self.otherwise,
             ),
-            ("Decided as before, by something else", &self.reasons),
+            ("Same decision, made by another object", &self.reasons),
         ];
         sections.into_iter().filter(|(_, changes)| !changes.is_empty())
     }
@@ -321,8 +321,12 @@ impl<'c> ChangeInWords<'c> {
 
     fn more_in_words(&self) -> Option<String> {
         let more = self.more;
-        (more > 0)
-            .then(|| format!("and {more} more parts of these requests, decided so, too: `-o json` lists all"))
+        (more > 0).then(|| {
+            format!(
+                "and {more} more parts of these requests, with the same decision: `-o json` \
+                lists all"
+            )
+        })
     }
 }
 
@@ -353,7 +357,7 @@ impl ReportedChange {
         let witness = witness.and_then(|witness| subject_access_review(&witness.attributes));
         let mut sentence = change.region.to_string();
         if change.witness.is_none() {
-            sentence += " (not decided: no request was found for which the conditions come to this)";
+            sentence += " (not decided: no request was found for which the conditions have this result)";
         }
         Self {
             region: change.region.clone(),

@@ -18,13 +18,14 @@ use crate::authorization::{
 pub enum EscalationQuestionError {
     /// Not a subject.
     #[error(
-        "`{0}` is no subject: expected `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`, or the name of \
-         a user"
+        "`{0}` is not a subject: expected `User NAME`, `Group NAME` or `ServiceAccount NAMESPACE/NAME`, or \
+        the name of a user"
     )]
     Subject(String),
     /// Not a request.
     #[error(
-        "`{0}` is no request: expected `VERB RESOURCE[.GROUP][/SUBRESOURCE] [--name NAME] [-n NS or -A]`, or a verb and a path"
+        "`{0}` is not a request: expected `VERB RESOURCE[.GROUP][/SUBRESOURCE] [--name NAME] [-n NS or -A]`, \
+        or a verb and a path"
     )]
     Request(String),
 }
@@ -193,7 +194,7 @@ impl EscalationAnswer {
         }
         if !self.0.refuted.is_empty() {
             lines.line("");
-            lines.line("Prevented by policies alone:");
+            lines.line("Prevented only by policies:");
         }
         for path in &self.0.refuted {
             describe(path, &mut lines);
@@ -297,13 +298,13 @@ fn admission_of(step: &EscalationStep) -> Option<&WorkloadAdmission> {
 fn admission_in_words(admission: &WorkloadAdmission) -> String {
     let message = one_line(&admission.message);
     match (admission.is_admitted, &admission.refused_by) {
-        (Some(true), _) => "no admission policy forbids such a Pod".to_owned(),
+        (Some(true), _) => "no admission policy refuses a Pod of this kind".to_owned(),
         (Some(false), Some(policy)) => {
             let policy = object(policy.kind, &policy.namespace, &policy.name);
-            format!("the plainest such Pod is refused by {policy}: {message}")
+            format!("the simplest Pod of this kind is refused by {policy}: {message}")
         }
-        (Some(false), None) => format!("the plainest such Pod is refused: {message}"),
-        (None, _) => format!("whether such a Pod is admitted is not known: {message}"),
+        (Some(false), None) => format!("the simplest Pod of this kind is refused: {message}"),
+        (None, _) => format!("whether a Pod of this kind is admitted is not known: {message}"),
     }
 }
 

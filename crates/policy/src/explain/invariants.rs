@@ -13,8 +13,9 @@ use crate::authorization::{AuthorizationInvariant, Enforcement, PolicySet};
 use crate::model::{Attributes, Cause, Time};
 
 /// What invariants do not cover, for the end of a report.
-pub const OUT_OF_SIGHT: &str = "outside the sight of invariants: system:masters and `neverDeny`, requests that an \
-     API server answers by other authorizers or without asking, and RBAC that is not known here";
+pub const OUT_OF_SIGHT: &str = "not covered by invariants: system:masters and `neverDeny`, requests that an \
+    API server decides with other authorizers or without calling the gateway, and RBAC objects that are not \
+    known here";
 
 /// The object that decided, in the form of the decision log.
 #[derive(Debug, Serialize)]

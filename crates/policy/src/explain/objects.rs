@@ -70,7 +70,7 @@ impl CustomKinds {
             return match *known == served {
                 true => Ok(()),
                 false => invalid(format!(
-                    "the kind `{kind}` of `{group}` is {} by {}: take one of the definitions out",
+                    "the kind `{kind}` of `{group}` is {} by {}: remove one of the definitions",
                     known.in_words(),
                     by.file.as_ref().map_or_else(
                         || "what the cluster serves".to_owned(),
@@ -82,8 +82,8 @@ impl CustomKinds {
         let guess = plural(&kind);
         if guess != served.resource && is_named(group, &guess) {
             return invalid(format!(
-                "policies name `{guess}` of `{group}`, which the kind `{kind}` is no more by this definition: if it \
-                 is right, add it to the manifests of the policies"
+                "policies name `{guess}` of `{group}`, which, by this definition, is not the resource of the \
+                kind `{kind}`: if the definition is correct, add it to the manifests of the policies"
             ));
         }
         self.0.insert(key, (served, place));
@@ -186,7 +186,7 @@ pub fn written_text(object: &Document, path: &[&str]) -> Result<Option<String>, 
         None | Some((DocumentValue::Null, _)) => Ok(None),
         Some((_, Some(text))) => Ok(Some(text.to_owned())),
         Some((_, None)) => {
-            let message = "must be text: put it in quotes".to_owned();
+            let message = "must be a string: put it in quotes".to_owned();
             Err(fault(object, path, FaultKind::TypeInvalid, message))
         }
     }
@@ -271,8 +271,7 @@ pub struct ReviewsOfManifests {
 /// The remedy for an unknown kind, which ends the note about it.
 pub const ADD_DEFINITION: &str = "add its CustomResourceDefinition to the manifests";
 
-const NO_DEFAULTS: &str =
-    "the manifest is judged as it is written: an API server would fill in defaults first";
+const NO_DEFAULTS: &str = "the manifest is evaluated as written: an API server would add defaults first";
 
 // === impl ManifestRequest ===
 
@@ -359,8 +358,8 @@ impl ManifestRequest {
         let namespace = self.namespace_of(object, &served)?;
         if served.is_guess {
             notes.push(format!(
-                "the kind `{kind}` of `{api_version}` is not known: it is taken for the resource `{}` in a namespace; \
-                 {ADD_DEFINITION}",
+                "the kind `{kind}` of `{api_version}` is not known: assuming the namespaced resource `{}`; \
+                {ADD_DEFINITION}",
                 served.resource
             ));
         }
@@ -459,7 +458,7 @@ impl ManifestRequest {
             .filter(|namespace| !namespace.is_empty());
         match (own, asked) {
             (Some(_), _) if !served.is_namespaced => {
-                let message = format!("`{}` are in no namespace: take it out", served.resource);
+                let message = format!("`{}` are cluster-scoped: remove it", served.resource);
                 Err(fault(object, &path, FaultKind::Invalid, message))
             }
             _ if !served.is_namespaced => Ok(String::new()),
@@ -490,7 +489,7 @@ impl ManifestRequest {
         });
         let Some(found) = found else {
             let message =
-                "`--old` does not have this object: it needs one of the same kind, namespace and name";
+                "`--old` does not contain this object: add one with the same kind, namespace and name";
             return Err(fault(object, &[], FaultKind::NotFound, message.to_owned()));
         };
         let mut written = found.root().to_json();

@@ -143,7 +143,7 @@ impl RecordedAnswer {
                 Ok(Self::Response(response.clone()))
             }
             Some((name, Value::String(why))) if name == "failure" => Ok(Self::Failure(why.clone())),
-            _ => Err("write `response`, as in the webhook's AdmissionReview, or `failure` with a text"),
+            _ => Err("write `response`, as in the webhook's AdmissionReview, or `failure` with a message"),
         }
     }
 

@@ -70,8 +70,8 @@ pub fn warning_of_missing_groups(user: &User<'_>) -> Option<String> {
     missing.iter().find(is_own)?;
     let options: Vec<String> = missing.iter().map(|group| format!("--group {group}")).collect();
     Some(format!(
-        "an API server names all groups of a service account, and here some are left out, so that what policies \
-         say of them does not count: add `{}`",
+        "an API server sends all groups of a service account, but some are missing here, so policies for \
+        these groups do not apply: add `{}`",
         options.join(" ")
     ))
 }

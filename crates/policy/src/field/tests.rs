@@ -13,7 +13,7 @@ fn no_more_than_a_thousand_of_each_sort_are_kept_and_warnings_hide_no_error() {
     assert!(
         faults
             .to_string()
-            .ends_with("there are more than 1000 warnings: mend these first")
+            .ends_with("there are more than 1000 warnings: correct these first")
     );
     faults.push(error(7));
     assert!(faults.has_errors() && faults.to_string().ends_with("\nInvalid value: 7"));
@@ -26,7 +26,7 @@ fn no_more_than_a_thousand_of_each_sort_are_kept_and_warnings_hide_no_error() {
     assert!(
         others
             .to_string()
-            .ends_with("there are more than 1000 errors: mend these first")
+            .ends_with("there are more than 1000 errors: correct these first")
     );
 }
 

@@ -70,10 +70,7 @@ fn validate(spec: &AccessRequestSpec, path: &FieldPath, report: &mut Report<'_>)
     each(&spec.lifts, &path.field("lifts"), names::dns_subdomain, report);
     let reason = path.field("reason");
     if spec.reason.trim().is_empty() {
-        report.required(
-            &reason,
-            "why the role is needed, for those who approve and for logs",
-        );
+        report.required(&reason, "why the role is needed, for approvers and logs");
     } else if spec.reason.len() > MAX_REASON_BYTES {
         let message = format!("{} bytes: at most {MAX_REASON_BYTES}", spec.reason.len());
         report.fault(FaultKind::TooLong, &reason, message);

@@ -22,7 +22,8 @@ pub(crate) fn read(
     let path = FieldPath::root().field("spec");
     let enforcement = enforcement(&written.spec, &path.field("enforcement"), report);
     if written.spec.only.is_none() {
-        let message = "who alone may do this; `[]` is nobody but system:masters and those of `neverDeny`";
+        let message = "the only subjects that may do this; `[]` is nobody, except system:masters and the \
+            subjects of `neverDeny`";
         report.required(&path.field("only"), message);
     }
     if written.spec.reason.len() > MAX_REASON_BYTES {
@@ -37,7 +38,7 @@ pub(crate) fn read(
             ("unlessSelectors", &rule.unless_selectors),
         ] {
             if !selectors.is_empty() {
-                let message = "an invariant is about requests with any selectors: leave it out";
+                let message = "an invariant covers requests with any selectors: remove it";
                 report.forbidden(&path.field(field), message);
             }
         }

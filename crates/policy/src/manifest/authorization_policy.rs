@@ -52,7 +52,7 @@ pub(crate) fn validate(policy: &AuthorizationPolicy, report: &mut Report<'_>) ->
     validate_object_conditions(spec, &path, report);
     validate_failure_policy(spec, &path.field("failurePolicy"), report);
     if spec.liftable && spec.effect == "Allow" {
-        let message = "allowed only in a Deny or Limit: an AccessRequest lifts what refuses";
+        let message = "allowed only in a Deny or Limit: an AccessRequest cannot lift an Allow";
         report.forbidden(&path.field("liftable"), message);
     }
     compile::CompiledParts {
@@ -76,8 +76,8 @@ fn validate_product(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) {
     let rules = spec.resource_rules.len() + spec.non_resource_rules.len();
     if subjects.saturating_mul(rules) > MAX_SUBJECT_RULES {
         let message = format!(
-            "{subjects} subjects times {rules} rules: at most {MAX_SUBJECT_RULES}; name groups in place of users, \
-             or split the object"
+            "{subjects} subjects times {rules} rules: at most {MAX_SUBJECT_RULES}; name groups instead of \
+            users, or split the object"
         );
         report.fault(FaultKind::TooMany, path, message);
     }
@@ -157,7 +157,7 @@ fn validate_condition_name<'p>(
     report: &mut Report<'_>,
 ) {
     if name.is_empty() {
-        report.required(path, "a condition needs a name, which messages use");
+        report.required(path, "a condition needs a name, which messages contain");
     } else if !names.insert(name) {
         report.fault(FaultKind::Duplicate, path, format!("`{name}`"));
     } else {
@@ -494,7 +494,7 @@ fn validate_object_conditions(spec: &Spec, path: &FieldPath, report: &mut Report
         return;
     }
     if spec.effect == "Limit" {
-        let message = "a Limit holds for reads and paths too, which have no object: use a Deny or an Allow";
+        let message = "a Limit also applies to reads and paths, which have no object: use a Deny or an Allow";
         report.forbidden(&path.field("objectConditions"), message);
     }
     if !spec.non_resource_rules.is_empty() {
@@ -513,10 +513,11 @@ fn validate_conditioned_rule(rule: &ResourceRule, path: &FieldPath, report: &mut
         if group == "*" {
             report.forbidden(
                 &groups.index(index),
-                "name the API groups beside `objectConditions`",
+                "with `objectConditions`, name the API groups",
             );
         } else if EXCLUDED_GROUPS.contains(&group.as_str()) {
-            let message = "what is written to this group, the gateway does not see as its users write it";
+            let message =
+                "the gateway does not see writes to this group in the form in which users send them";
             report.forbidden(&groups.index(index), message);
         }
     }
@@ -531,9 +532,9 @@ fn validate_conditioned_rule(rule: &ResourceRule, path: &FieldPath, report: &mut
     for (index, verb) in rule.verbs.iter().enumerate() {
         let is_written = WRITE_VERBS.contains(&verb.as_str()) && (!connects || verb != "deletecollection");
         if !(is_written || connects && verb == "get") {
-            let message = "beside `objectConditions` only verbs that write, each by its name: `create`, `update`, \
-                           `patch`, `delete`, `deletecollection`; and `get` where all resources of the rule are \
-                           subresources that connect, such as `pods/exec`";
+            let message = "with `objectConditions`, only verbs that write are allowed, each by its name: \
+                `create`, `update`, `patch`, `delete`, `deletecollection`; and `get` if all resources of the \
+                rule are subresources that connect, such as `pods/exec`";
             report.forbidden(&verbs.index(index), message);
         }
     }
@@ -542,8 +543,8 @@ fn validate_conditioned_rule(rule: &ResourceRule, path: &FieldPath, report: &mut
         ("unlessSelectors", &rule.unless_selectors),
     ] {
         if !selectors.is_empty() {
-            let message = "admission does not show by what a request is narrowed: leave it out beside \
-                           `objectConditions`";
+            let message = "admission does not see the selectors of a request: remove this, or \
+                `objectConditions`";
             report.forbidden(&path.field(field), message);
         }
     }
@@ -560,15 +561,13 @@ fn connects(resource: &str) -> bool {
 fn why_not(resource: &str) -> Option<&'static str> {
     let (name, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     match (name, subresource) {
-        _ if name == "*" || subresource == "*" => Some("name the resources beside `objectConditions`"),
+        _ if name == "*" || subresource == "*" => Some("with `objectConditions`, name the resources"),
         ("nodes", subresource) if !subresource.is_empty() => {
-            Some("API servers and kubelets ask about subresources of nodes without an object")
+            Some("API servers and kubelets check access to subresources of nodes without an object")
         }
-        (_, "finalizers") => {
-            Some("API servers ask about `finalizers` while an object that is not theirs is written")
-        }
+        (_, "finalizers") => Some("API servers check access to `finalizers` while another object is written"),
         ("resourceclaims", "binding" | "driver") => {
-            Some("API servers ask about this while the status of a claim is written")
+            Some("API servers check access to this while the status of a claim is written")
         }
         _ => None,
     }

@@ -201,8 +201,8 @@ fn unplaced(document: &Document) -> Option<String> {
     let is_unplaced = namespace.unwrap_or_default().is_empty() && is_namespaced(api_version, kind);
     is_unplaced.then(|| {
         format!(
-            "objects of kind {kind} are in a namespace, and this one names none, so it is ignored: \
-             policies with this parameter do not find it. Set `metadata.namespace`"
+            "objects of kind {kind} are in a namespace, but this one has none, so it is ignored, and policies \
+            do not find it as a parameter. Set `metadata.namespace`"
         )
     })
 }

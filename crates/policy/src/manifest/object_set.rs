@@ -324,7 +324,7 @@ fn reach(first: &ManifestObject, second: &ManifestObject) -> String {
     match (&first.cluster, &second.cluster) {
         (None, Some(cluster)) => format!(" for every cluster, `{cluster}` included"),
         (Some(cluster), None) => {
-            format!(" for the cluster `{cluster}`, and this one holds for every cluster")
+            format!(" for the cluster `{cluster}`, and this one applies to every cluster")
         }
         _ => String::new(),
     }
@@ -453,8 +453,8 @@ mod tests {
         assert_eq!(
             faults(text),
             "f.yaml:3: ConfigMap/c: metadata.namespace: warning: Required value: objects of kind ConfigMap \
-             are in a namespace, and this one names none, so it is ignored: policies with this \
-             parameter do not find it. Set `metadata.namespace`"
+            are in a namespace, but this one has none, so it is ignored, and policies do not find it as a \
+            parameter. Set `metadata.namespace`"
         );
         for text in [
             "{apiVersion: e.org/v1, kind: Limits, metadata: {name: c}}",

@@ -59,7 +59,7 @@ const CONTROLLERS: &str = "system:serviceaccounts:kube-system";
 /// The most parts into which a proof may split the requests that a write affects.
 const MAX_PARTS: usize = 10_000;
 /// The message if the review does not contain what is written.
-const NOT_SAID: &str = "an AuthorizationInvariant is in force, and this review does not say what is written";
+const NOT_SAID: &str = "an AuthorizationInvariant is in force, but this review does not contain the object";
 
 /// Whether `request` has to be checked against the invariants of `set`.
 fn are_concerned(set: &PolicySet, request: &Request<'_>) -> bool {
@@ -176,9 +176,9 @@ fn check_invariants(
             Err(error) => InvariantStatus::Unproven(*error),
         };
         let status = match (status, unknown_role(&after, write)) {
-            (InvariantStatus::Holds, Some(role)) => InvariantStatus::Undecided(format!(
-                "the ClusterRole `{role}`, which is asked for, is not known"
-            )),
+            (InvariantStatus::Holds, Some(role)) => {
+                InvariantStatus::Undecided(format!("the requested ClusterRole `{role}` is not known"))
+            }
             (status, _) => status,
         };
         let Some(text) = says(invariant, &status) else {

@@ -117,7 +117,7 @@ impl<'a> Report<'a> {
         match self.errors.cmp(&MAX_ERRORS) {
             Ordering::Less => self.faults.push(fault(self.document)),
             Ordering::Equal => {
-                let message = format!("more than {MAX_ERRORS} errors: the first are told");
+                let message = format!("more than {MAX_ERRORS} errors: only the first are listed");
                 let place = self.document.place(FieldPath::root());
                 self.faults.push(Fault::error(place, FaultKind::TooMany, message));
             }

@@ -152,8 +152,8 @@ fn items_of_no_list(document: &Document) -> Fault {
     Fault::error(
         document.place(FieldPath::root().field("items")),
         FaultKind::Invalid,
-        "kubectl applies what is in `items` in place of this object: write a `List` of `v1`, or the objects \
-         one after another",
+        "kubectl applies the objects in `items` instead of this object: write a `List` of `v1`, or separate \
+        documents",
     )
 }
 

@@ -421,8 +421,8 @@ impl MemoryBudget {
     pub(crate) fn fault(&self, place: Place, cluster: Option<&str>) -> Fault {
         let whose = cluster.map_or_else(String::new, |cluster| format!(" of the cluster `{cluster}`"));
         let message = format!(
-            "with this, the manifests{whose} take more memory than the {} bytes that they may: remove what \
-             is not needed, or let the process have more memory",
+            "with this, the manifests{whose} take more memory than the limit of {} bytes: remove objects, or \
+            give the process more memory",
             self.bytes
         );
         Fault::error(place, FaultKind::TooLong, message)

@@ -151,7 +151,7 @@ fn unknown_kinds_versions_and_fields_are_faults() {
              `ValidatingWebhookConfiguration`, `MutatingWebhookConfiguration`, \
              `ExternalAdmissionHookConfiguration`, `InitializerConfiguration`",
             "rules[0].verb: unknown field `verb`: did you mean `verbs`?",
-            "apiVersion: a manifest needs the field `apiVersion`",
+            "apiVersion: the field `apiVersion` is missing: a manifest needs it",
         ]
     );
 }
@@ -188,8 +188,8 @@ fn the_same_object_twice_for_one_cluster_is_a_fault_that_names_both_places() {
     assert_eq!(
         faults.to_string(),
         "both.yaml:2: ClusterRole/a: metadata.name: Duplicate value: the same object is also at east.yaml:1 \
-         for the cluster `east`, and this one holds for every cluster\n\
-         west-2.yaml:1: ClusterRole/a: metadata.name: Duplicate value: the same object is also at west.yaml:1"
+        for the cluster `east`, and this one applies to every cluster\nwest-2.yaml:1: ClusterRole/a: \
+        metadata.name: Duplicate value: the same object is also at west.yaml:1"
     );
 }
 

@@ -461,7 +461,7 @@ fn registrations_are_known_only_while_that_is_certain() {
     assert!(
         registrations(&store, now)
             .unwrap_err()
-            .contains("no MutatingWebhookConfiguration was listed")
+            .contains("MutatingWebhookConfiguration have not been listed")
     );
     store.refused(mutating);
     assert!(
@@ -478,7 +478,7 @@ fn registrations_are_known_only_while_that_is_certain() {
     );
     let stale = registrations(&store, now + Duration::from_secs(60)).unwrap_err();
     assert!(
-        stale.contains("not been followed for a minute: no connection"),
+        stale.contains("not been listed or watched for a minute: no connection"),
         "{stale}"
     );
     store.is_followed(validating);

@@ -450,7 +450,7 @@ fn of_many_objects_that_a_list_leaves_out_some_are_named_in_the_log() {
     });
     assert_eq!(lines.len(), 11, "{lines:?}");
     assert!(
-        lines[10].contains("objects are left out, more than are named here")
+        lines[10].contains("more objects are left out than are named here")
             && lines[10].contains("objects=500")
     );
 }

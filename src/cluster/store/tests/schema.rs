@@ -77,7 +77,10 @@ fn an_older_definition_withholds_new_grants_and_takes_denies() {
         assert_eq!(store.status().faulty, 2);
         let said = fault(&store);
         assert!(
-            said.contains("AuthorizationPolicy/a: Forbidden: not taken: its CustomResourceDefinition lacks `spec.notAfter`"),
+            said.contains(
+                "AuthorizationPolicy/a: Forbidden: rejected: its CustomResourceDefinition lacks \
+                `spec.notAfter`"
+            ),
             "{said}"
         );
     }
@@ -142,7 +145,7 @@ fn what_is_withheld_stays_so_while_it_is_compiled_for_other_versions() {
     store.compile_for(Version::new(36));
     assert!(fault(&store).contains("spec.conditions[0].expression"));
     store.compile_for(Version::NEWEST);
-    assert!(fault(&store).contains("a: Forbidden: not taken"));
+    assert!(fault(&store).contains("a: Forbidden: rejected"));
     assert!(define(&store, current()));
     assert_eq!(names(&store), ["AuthorizationPolicy/a"]);
 }
@@ -195,7 +198,7 @@ fn definitions_that_may_not_be_listed_withhold_grants_and_hold_nothing_else_up()
     let said = fault(&store);
     assert!(
         said.contains(
-            "AuthorizationPolicy/a: Forbidden: not taken: the gateway may not list customresourcedefinitions"
+            "AuthorizationPolicy/a: Forbidden: rejected: the gateway may not list customresourcedefinitions"
         ),
         "{said}"
     );

@@ -115,7 +115,7 @@ fn policies_are_listed_with_what_became_of_them() {
         (
             "ValidatingAdmissionPolicy",
             "idle",
-            "no binding, so it does nothing"
+            "no binding, so it has no effect"
         )
     );
     assert_eq!(rows[3].2, "excuses denials by few until 2029-01-01T00:00:00Z");

@@ -154,7 +154,7 @@ impl ManifestForm {
         let old = match self.operation {
             Some(Operation::Update) if self.old.trim().is_empty() => {
                 return Err(vec![
-                    "an UPDATE needs the object as it was before: paste it, too".to_owned(),
+                    "an UPDATE needs the object before the change: paste it, too".to_owned(),
                 ]);
             }
             Some(Operation::Update) => read("old", &self.old)?,
@@ -286,7 +286,7 @@ impl From<&AnsweredObject> for ObjectView {
         match &answered.decided {
             Err(missing) => {
                 view.message = format!(
-                    "webhooks are not called from here, and it depends on what these answer: {}",
+                    "the console calls no webhooks, and the decision depends on their responses: {}",
                     missing.webhooks.join(", ")
                 );
             }

@@ -96,7 +96,7 @@ impl ComparedPolicies<'_> {
             return unknown("objects are not kept, so admission is not decided again");
         }
         let (Some(asked), Some(time)) = (logged.asked(), Time::parse(&logged.time)) else {
-            return unknown("the line was cut, so it does not say all that was asked");
+            return unknown("the line was cut, so parts of the request are missing");
         };
         let decide = |side: &LoadedPolicies| decide(side, &logged.cluster, &asked, time);
         let sample = |before: KnownDecision, after: ComparedDecision| ChangeSample {
@@ -142,7 +142,7 @@ fn decide(loaded: &LoadedPolicies, cluster: &str, asked: &Attributes<'_>, now: T
     let nothing = Opinions::default();
     let consulted = authorization::consult(policies, asked, own, (&loaded.authorizers, &nothing));
     if let Some(name) = consulted.unanswered().next() {
-        let why = format!("the authorizer {name} would be asked, and its answer is not kept");
+        let why = format!("the authorizer {name} would be called, but its response is not kept");
         return ReplayDecision::Unknown(why);
     }
     ReplayDecision::Known(KnownDecision::of_authorization(&consulted.authorization))

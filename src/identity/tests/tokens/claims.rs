@@ -14,27 +14,27 @@ fn issuer_audience_and_times_must_be_right() {
         (json!({"aud": ["x", "other"]}), KNOWN.to_owned()),
         (
             json!({"aud": "x"}),
-            refused("its `aud` has none of the configured audiences"),
+            refused("its `aud` contains none of the configured audiences"),
         ),
         (
             json!({"aud": ["x"]}),
-            refused("its `aud` has none of the configured audiences"),
+            refused("its `aud` contains none of the configured audiences"),
         ),
         (
             json!({"aud": []}),
-            refused("its `aud` has none of the configured audiences"),
+            refused("its `aud` contains none of the configured audiences"),
         ),
         (
             json!({"aud": "portcullis "}),
-            refused("its `aud` has none of the configured audiences"),
+            refused("its `aud` contains none of the configured audiences"),
         ),
         (
             json!({"aud": 7}),
-            refused("its `aud` has none of the configured audiences"),
+            refused("its `aud` contains none of the configured audiences"),
         ),
         (
             json!({"aud": null}),
-            refused("its `aud` has none of the configured audiences"),
+            refused("its `aud` contains none of the configured audiences"),
         ),
         (
             json!({"iss": "https://issuer.example.com/"}),

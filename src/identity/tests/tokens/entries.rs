@@ -26,7 +26,7 @@ fn a_token_of_two_entries_has_the_union_of_their_endpoints_for_one_cluster() {
     let authenticator = world.build();
     assert_eq!(
         bearer(&authenticator, &both),
-        "403 jwt `apiserver` speaks for more than one cluster"
+        "403 jwt `apiserver` is configured for more than one cluster"
     );
     assert_eq!(
         bearer(&authenticator, &with_claims(json!({"sub": "x", "level": 1}))),

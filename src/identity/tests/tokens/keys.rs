@@ -82,8 +82,8 @@ fn a_file_without_usable_keys_is_a_fault() {
             "Required value: no key can check a token",
         ),
         ("{}", "/jwks.json: Unreadable: no JWKS"),
-        ("", "/jwks.json:1: Unreadable: no JSON: the text ends too early"),
-        ("-----BEGIN", "/jwks.json:1:2: Unreadable: no JSON: "),
+        ("", "/jwks.json:1: Unreadable: not JSON: it ends too early"),
+        ("-----BEGIN", "/jwks.json:1:2: Unreadable: not JSON: "),
     ];
     for (text, expected) in table {
         let mut world = world();

@@ -59,7 +59,9 @@ fn the_keys_that_the_api_server_publishes_count_as_long_as_it_does() {
     // What the claims lack is no better for being signed.
     assert_eq!(
         bearer(&known, &bound(json!({"kubernetes.io": {}}))),
-        refused("no token bound to a webhook configuration, with the API groups that it may ask about")
+        refused(
+            "not bound to a webhook configuration, or without the API groups of which it may send reviews"
+        )
     );
 }
 

@@ -138,7 +138,8 @@ fn unconverted(fault: &MatchError) -> String {
     match fault {
         MatchError::OtherVersion { wanted, sent } => format!(
             "could not convert the object: the webhook is for {wanted} and the API server sent {sent}; \
-             register this gateway for {wanted}, so that the API server converts, or the webhook for {sent}"
+            request {wanted} in the rules of this gateway's webhook configuration, so that the API server \
+            converts the object, or {sent} in those of the webhook"
         ),
         other => other.to_string(),
     }

@@ -200,7 +200,7 @@ impl WebhookFailure {
             Some(Err(CallFailure::Failed(why))) => Err(Self::Call(why)),
             Some(Err(CallFailure::RequestExpired)) => Err(Self::Expired),
             Some(Err(CallFailure::NotMade(why))) => Err(Self::NotMade(why)),
-            None => Err(Self::Call("failed to call webhook: nobody answered".to_owned())),
+            None => Err(Self::Call("failed to call webhook: no response".to_owned())),
         }
     }
 

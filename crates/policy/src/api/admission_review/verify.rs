@@ -441,7 +441,7 @@ fn bytes(node: Option<Node<'_>>) -> Result<Vec<u8>, AdmissionReviewError> {
 
 /// Validates all warnings, and keeps the first: a reply may have millions.
 fn warnings(node: Node<'_>) -> Result<Vec<String>, AdmissionReviewError> {
-    const WRONG: AdmissionReviewError = wrong("response.warnings", "a list of text");
+    const WRONG: AdmissionReviewError = wrong("response.warnings", "a list of strings");
     let Some(written) = node.get("warnings").filter(|written| !written.is_null()) else {
         return Ok(Vec::new());
     };
@@ -465,7 +465,7 @@ fn warnings(node: Node<'_>) -> Result<Vec<String>, AdmissionReviewError> {
 /// Validates all annotations, and keeps the first.
 fn annotations(node: Node<'_>) -> Result<BTreeMap<String, String>, AdmissionReviewError> {
     const FIELD: &str = "response.auditAnnotations";
-    const WRONG: AdmissionReviewError = wrong(FIELD, "a map of text");
+    const WRONG: AdmissionReviewError = wrong(FIELD, "a map of strings");
     /// The bytes counted for an annotation besides its strings.
     const ENTRY: usize = 64;
     let Some(written) = map(node.get("auditAnnotations"), FIELD)? else {

@@ -8,26 +8,26 @@ const REGISTRATION: &str = "admissionregistration.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const PORTCULLIS: &str = "portcullis.dev";
 
-const EXISTS: &str = "where there is one that can be changed";
+const EXISTS: &str = "if there is one that can be changed";
 /// A limit that can be checked if the Pods are known.
-pub(crate) const RUNS: &str = "where a Pod runs as it";
+pub(crate) const RUNS: &str = "if a Pod runs as it";
 /// Must begin with the same words; the rest is about the API server.
-const RUNS_BY_GET: &str = "where a Pod runs as it, and `get` is enough for a WebSocket: before Kubernetes 1.35, or without \
-                           its feature AuthorizePodWebsocketUpgradeCreatePermission";
-const NODE_RUNS: &str = "where a Pod runs as it on a node that can be reached";
-const HAS_TOKEN: &str = "where a Secret holds its token";
-const TOKEN_CONTROLLER: &str = "where kube-controller-manager issues tokens for Secrets";
+const RUNS_BY_GET: &str = "if a Pod runs as it, and `get` is enough for a WebSocket: before Kubernetes 1.35, \
+    or without its feature AuthorizePodWebsocketUpgradeCreatePermission";
+const NODE_RUNS: &str = "if a Pod runs as it on a node that can be reached";
+const HAS_TOKEN: &str = "if a Secret contains its token";
+const TOKEN_CONTROLLER: &str = "if kube-controller-manager issues tokens for Secrets";
 const ON_MODE: &str = "only for requests that `impersonate-on:` verbs of this mode allow, too";
-const SIGNER: &str = "where kube-controller-manager signs for clients of the API server";
-const BOOTSTRAP: &str = "where the API server accepts bootstrap tokens";
-const FLUX: &str = "where Flux runs as it and applies what it is given as itself";
-const ARGO_CD: &str = "where Argo CD runs as it, and its AppProject allows it";
-const ARGO_WORKFLOWS: &str = "where Argo Workflows makes Pods of it";
-const TEKTON: &str = "where Tekton makes Pods of it";
+const SIGNER: &str = "if kube-controller-manager signs certificates for clients of the API server";
+const BOOTSTRAP: &str = "if the API server accepts bootstrap tokens";
+const FLUX: &str = "if Flux runs as it and applies objects with its own permissions";
+const ARGO_CD: &str = "if Argo CD runs as it, and its AppProject allows it";
+const ARGO_WORKFLOWS: &str = "if Argo Workflows creates Pods from it";
+const TEKTON: &str = "if Tekton creates Pods from it";
 const NEXT_POD: &str = "as soon as a Pod that runs as it is created";
 const NEXT_SECRET: &str = "as soon as a Secret with its token is written";
 const APPROVED: &str = "once somebody else approves the AccessRequest, and until its time is over";
-const WATCHED: &str = "where a gateway watches the AuthorizationPolicies of this cluster";
+const WATCHED: &str = "if a gateway watches the AuthorizationPolicies of this cluster";
 
 const WORKLOADS: &str = "pkg/registry/core/pod/strategy.go, plugin/pkg/admission/serviceaccount/admission.go";
 const IMPERSONATION: &str = "staging/src/k8s.io/apiserver/pkg/endpoints/filters/impersonation";

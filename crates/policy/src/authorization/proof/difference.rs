@@ -361,7 +361,7 @@ impl Changed {
 fn of_unknown_role(binding: &Binding) -> Vec<Region> {
     let role = &binding.role;
     let condition = RegionCondition::unknown(&format!(
-        "the {} {} allows it, which none of these policies is",
+        "the {} {} allows it, but is not among these policies",
         role.kind.as_str(),
         role.name
     ));

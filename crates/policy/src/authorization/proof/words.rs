@@ -329,7 +329,7 @@ fn requirements(field: &[Requirement<'_>], label: &[Requirement<'_>]) -> String 
 impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(witness), Some(cause)) = (&self.witness, &self.cause) else {
-            return write!(f, "broken, unless it is proven otherwise: {}", self.region);
+            return write!(f, "possibly broken: {}", self.region);
         };
         write!(f, "broken by {cause}")?;
         if self.region.period().not_before.is_some() {

@@ -53,8 +53,8 @@ impl Error for Failure {
         if scalar && wanted == TEXT {
             message.push_str(": put it in quotes");
             message.push_str(match found {
-                Unexpected::Bool(true) => ", for YAML also reads `y`, `yes` and `on` as `true`",
-                Unexpected::Bool(false) => ", for YAML also reads `n`, `no` and `off` as `false`",
+                Unexpected::Bool(true) => ", because YAML also reads `y`, `yes` and `on` as `true`",
+                Unexpected::Bool(false) => ", because YAML also reads `n`, `no` and `off` as `false`",
                 _ => "",
             });
         }
@@ -183,7 +183,8 @@ mod tests {
             ),
             (
                 "text: on",
-                "Invalid type: the boolean `true`, where text belongs: put it in quotes, for YAML also reads `y`, `yes` and `on` as `true`",
+                "Invalid type: the boolean `true`, where text belongs: put it in quotes, because YAML also \
+                reads `y`, `yes` and `on` as `true`",
             ),
             ("list: a", "Invalid type: the text `a`, where a list belongs"),
             ("map: []", "Invalid type: a list, where a mapping belongs"),

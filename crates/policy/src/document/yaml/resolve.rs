@@ -35,7 +35,7 @@ pub(crate) fn resolve(tag: &str, text: &str) -> Result<ResolvedScalar, String> {
         | ("float", ResolvedScalar::Float(_))
         | ("null", ResolvedScalar::Null)
         | ("timestamp", ResolvedScalar::Timestamp) => true,
-        #[expect(clippy::cast_precision_loss, reason = "that is what the tag asks for")]
+        #[expect(clippy::cast_precision_loss, reason = "the tag requires this type")]
         ("float", ResolvedScalar::Int(integer)) => return Ok(ResolvedScalar::Float(integer as f64)),
         ("bool" | "int" | "float" | "null" | "timestamp", _) => false,
         // With any other tag, the scalar is a string.

@@ -70,7 +70,7 @@ pub struct OfflineDecision {
 
 /// The decision depends on webhooks without a recorded response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("it depends on the answers of {}, which are not recorded", webhooks.join(", "))]
+#[error("it depends on the responses of {}, which are not recorded", webhooks.join(", "))]
 pub struct MissingAnswers {
     /// The webhooks as `configuration/webhook`.
     pub webhooks: Vec<String>,
@@ -89,7 +89,7 @@ struct OfflineRun<'a> {
 pub enum Unanswerable {
     #[error("{0}")]
     Review(#[from] AdmissionReviewError),
-    #[error("the changed object cannot be put back: {0}")]
+    #[error("the changed object cannot be encoded: {0}")]
     Patch(#[from] patch::PatchError),
 }
 

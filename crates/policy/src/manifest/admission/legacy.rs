@@ -320,7 +320,7 @@ fn binding(configuration: &str, initializer: &WrittenInitializer) -> MigratedObj
     };
     let remarks = vec![
         from,
-        format!("needs the MutatingAdmissionPolicy {name}; policies run in order of their names"),
+        format!("requires the MutatingAdmissionPolicy {name}; policies run in order of their names"),
         "initializers skipped mirror pods; exempt them in the policy if necessary".to_owned(),
     ];
     let object = json!({

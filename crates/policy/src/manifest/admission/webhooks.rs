@@ -388,7 +388,7 @@ fn validate_url(text: &str, path: &FieldPath, report: &mut Report<'_>) {
         ),
         (
             url.user().is_some(),
-            "must not contain a user: credentials belong into the kubeconfig of `upstreams`",
+            "must not contain a user: put credentials into the kubeconfig of `upstreams`",
         ),
         (!url.fragment().is_empty(), "must not have a fragment"),
         (

@@ -208,8 +208,8 @@ pub(crate) fn lint_mutation(policy: &MutatingPolicy, lint: &mut Lint<'_>) {
         for (place, resource) in rule.resources.iter().enumerate() {
             if let Some(kind) = kind_without_schema(resource) {
                 let message = format!(
-                    "`{resource}` is of kind `{kind}`, to which `ApplyConfiguration` cannot be applied, and the \
-                     mutation fails: write a `JSONPatch`, or leave it out"
+                    "`{resource}` is of kind `{kind}`, which does not support `ApplyConfiguration`, so the \
+                    mutation fails: write a `JSONPatch`, or remove the resource"
                 );
                 lint.suspicious(&path.index(index).field("resources").index(place), message);
             }
@@ -266,8 +266,9 @@ fn binding_alone(binding: &PolicyBinding, lint: &mut Lint<'_>) {
     let binds_static = binding.policy.ends_with(STATIC_SUFFIX);
     if binding.is_static && !binds_static {
         let message = format!(
-            "a static binding, whose name ends in `{STATIC_SUFFIX}`, binds static policies alone: {NOT_LOADED} \
-             for another. Give the policy such a name, or the binding another"
+            "a static binding, whose name ends in `{STATIC_SUFFIX}`, may only bind static policies: \
+            {NOT_LOADED} for another policy. Rename the policy in the same way, or give the binding another \
+            name"
         );
         lint.suspicious(&spec.field("policyName"), message);
     }
@@ -277,8 +278,8 @@ fn binding_alone(binding: &PolicyBinding, lint: &mut Lint<'_>) {
     }
     if binds_static && !binding.is_static {
         let message = format!(
-            "`{}` is static, and this binding is not, so by it the policy never judges policies and bindings: \
-             give the binding a name that ends in `{STATIC_SUFFIX}`",
+            "`{}` is static, but this binding is not, so the policy is not evaluated for policies and \
+            bindings: give the binding a name that ends in `{STATIC_SUFFIX}`",
             binding.policy
         );
         lint.suspicious(&spec.field("policyName"), message);

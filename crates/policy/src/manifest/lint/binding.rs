@@ -184,16 +184,17 @@ pub(crate) fn lint_builtin_roles(bindings: &BindingLint, options: &Options, faul
     let Some(first) = named.first() else { return };
     let roles: BTreeSet<String> = named.iter().map(|named| format!("`{}`", named.role)).collect();
     let bindings = match named.len() {
-        1 => "this binding names a ClusterRole that Kubernetes makes".to_owned(),
-        2 => "this binding and another name ClusterRoles that Kubernetes makes".to_owned(),
+        1 => "this binding names a ClusterRole that Kubernetes creates".to_owned(),
+        2 => "this binding and another name ClusterRoles that Kubernetes creates".to_owned(),
         number => format!(
-            "this binding and {} others name ClusterRoles that Kubernetes makes",
+            "this binding and {} others name ClusterRoles that Kubernetes creates",
             number - 1
         ),
     };
     let message = format!(
-        "{bindings} by itself and no manifest has ({}): the API server's own RBAC grants by them, the gateway does \
-         not. Let it watch the cluster, or write these roles with `portcullis init DIR --builtin-roles`",
+        "{bindings} by default and no manifest contains ({}): the API server's own RBAC grants \
+        their permissions, the gateway does not. Let the gateway watch the cluster, or write these roles \
+        with `portcullis init DIR --builtin-roles`",
         Vec::from_iter(roles).join(", ")
     );
     faults.push(Fault::warning(first.place.clone(), FaultKind::NotFound, message));

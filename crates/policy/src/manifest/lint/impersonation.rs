@@ -194,8 +194,8 @@ pub(crate) fn lint_deny(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
             continue;
         }
         let message = format!(
-            "kube-apiserver since 1.36 also allows impersonation by other verbs, which this Deny misses: add a \
-             rule with `verbs: [{}]`, `apiGroups: [{GROUP}]` and `resources: [{}]`",
+            "since 1.36, kube-apiserver also allows impersonation by other verbs, which this Deny does not \
+            match: add a rule with `verbs: [{}]`, `apiGroups: [{GROUP}]` and `resources: [{}]`",
             listed(missed.iter().map(|one| format!("\"{CONSTRAINED}{}\"", one.mode))),
             listed(missed.iter().map(|one| one.constrained.to_owned())),
         );
@@ -216,7 +216,7 @@ pub(crate) fn other_questions(verb: &str, group: &str, resource: &str) -> Option
         .collect();
     (!others.is_empty()).then(|| {
         format!(
-            "kube-apiserver since 1.36 also allows this impersonation where it allows {}: ask about that, too",
+            "since 1.36, kube-apiserver also allows this impersonation to users who have {}: check that, too",
             others.join(" or ")
         )
     })

@@ -175,7 +175,7 @@ pub(crate) fn danger(
     }
     let escalates = |verb: &&str| ESCALATING.contains(verb) || verb.starts_with(CONSTRAINED);
     let escalating = verbs.named().find(escalates);
-    escalating.map(|verb| format!("`{verb}`, by which rights grow,"))
+    escalating.map(|verb| format!("`{verb}`, which allows privilege escalation,"))
 }
 
 // === impl Catalog ===
@@ -429,8 +429,8 @@ fn odd_impersonation_verb(verb: &str, of_request: impl Fn(&str) -> Option<String
     let on = verb.strip_prefix(CONSTRAINED_ON)?;
     let odd = match on.split_once(':') {
         None | Some((_, "" | "*")) => Some(format!(
-            "`{verb}` has no verb of a request, and there are no wildcards: write one for each verb, such as \
-             `{CONSTRAINED_ON}user-info:get`"
+            "`{verb}` does not end in the verb of a request, and wildcards are not supported: write one for \
+            each verb, such as `{CONSTRAINED_ON}user-info:get`"
         )),
         Some((mode, of)) => odd_mode(verb, mode).or_else(|| of_request(of)),
     };
@@ -446,7 +446,7 @@ fn odd_mode(verb: &str, mode: &str) -> Option<String> {
         None => format!("the modes are `{}`", MODES.join("`, `")),
     };
     Some(format!(
-        "`{verb}`: there is no mode `{mode}` of impersonation; {meant}"
+        "`{verb}`: `{mode}` is not a mode of impersonation; {meant}"
     ))
 }
 

@@ -186,12 +186,12 @@ pub(crate) fn lint_unknown_namespaces(objects: &[&ManifestObject], options: &Opt
         more => format!(" (and {more} more)"),
     };
     let effect = match options.missing_namespace {
-        MissingNamespace::Fail => "every request that reaches this is refused",
+        MissingNamespace::Fail => "every request that reaches it is refused",
         MissingNamespace::NameOnly => "no namespace has them (`admission.missingNamespace: NameOnly`)",
     };
     let message = format!(
-        "this{more} asks for labels of Namespaces, of which nothing tells, so {effect}: add manifests of them, or the \
-         cluster to `clusters`"
+        "this{more} selects by labels of Namespaces, but no Namespaces are known, so {effect}: add their \
+        manifests, or add the cluster to `clusters`"
     );
     let mut lint = Lint::new(&object.document, faults);
     lint.suspicious(&path, message);
@@ -286,7 +286,10 @@ pub(crate) fn lint_constraints(constraints: &Constraints, path: &FieldPath, lint
 fn group_of_impersonation(verbs: &WildcardSet, groups: &WildcardSet, path: &FieldPath, lint: &mut Lint<'_>) {
     let verb = verbs.named().find(|verb| verb.starts_with(CONSTRAINED));
     if let Some(verb) = verb.filter(|_| !groups.is_empty() && !groups.includes(GROUP)) {
-        let message = format!("kube-apiserver asks with `{verb}` only in the group `{GROUP}`: add it");
+        let message = format!(
+            "kube-apiserver only uses the verb `{verb}` in the group `{GROUP}`: add this \
+            group"
+        );
         lint.suspicious(&path.field("apiGroups"), message);
     }
 }

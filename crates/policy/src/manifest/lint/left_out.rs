@@ -27,8 +27,8 @@ pub(crate) fn lint(constraints: &Constraints, path: &FieldPath, lint: &mut Lint<
         return;
     };
     let message = format!(
-        "matches only {what} that the registrations of `portcullis init` leave out, because a \
-         cluster needs them while no gateway answers: with these registrations it has no effect"
+        "matches only {what} that the webhook configurations of `portcullis init` exclude, because a cluster \
+        needs them while no gateway answers: with these configurations it has no effect"
     );
     lint.suspicious(path, message);
 }
@@ -107,7 +107,7 @@ fn message(resource: &GroupVersionResource<'_>, owner: RuleOwner, is_static: boo
             RuleOwner::Webhook => "webhooks, nor by kube-apiserver since 1.37",
         };
         return Some(format!(
-            "`{name}` are never shown to {who}, so this rule has no effect on them: remove them"
+            "`{name}` are never sent to {who}, so this rule has no effect on them: remove them"
         ));
     }
     if is_static || !(resource.is_policy() || is_of_webhooks(resource)) {
@@ -115,13 +115,14 @@ fn message(resource: &GroupVersionResource<'_>, owner: RuleOwner, is_static: boo
     }
     Some(if owner == RuleOwner::Policy && is_of_webhooks(resource) {
         format!(
-            "API servers show `{name}` to no webhook, and so to no gateway, but one of a static registration \
-             (`portcullis init --static`, Kubernetes 1.37): with any other, this rule has no effect on them"
+            "API servers send `{name}` only to webhooks of static configurations (`portcullis init --static`, \
+            Kubernetes 1.37): with any other configuration, the gateway never gets them, and this rule has \
+            no effect on them"
         )
     } else {
         format!(
-            "`{name}` are shown only to static policies and webhooks: give this one, and what binds it, a name \
-             that ends in `{STATIC_SUFFIX}`, in a file"
+            "`{name}` are sent only to static policies and webhooks: give this one, and its bindings, names \
+            that end in `{STATIC_SUFFIX}`, in a file"
         )
     })
 }
@@ -146,8 +147,8 @@ pub(crate) fn lint_refusals(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
     match policy.effect {
         Effect::Allow => return,
         Effect::Limit => {
-            let message = "`admission.enforceAuthorization` refuses writes and connections beyond this limit, and not \
-                           reads: these pass no admission";
+            let message = "`admission.enforceAuthorization` refuses writes and connections beyond this limit, \
+                but not reads, which do not pass through admission";
             return lint.suspicious(&spec.field("effect"), message);
         }
         Effect::Deny => {}
@@ -159,8 +160,8 @@ pub(crate) fn lint_refusals(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
         }
     }
     if !policy.non_resource_rules.is_empty() {
-        let message =
-            "not enforced by `admission.enforceAuthorization`: requests for paths pass no admission";
+        let message = "not enforced by `admission.enforceAuthorization`: requests for paths do not pass through \
+            admission";
         lint.suspicious(&spec.field("nonResourceRules"), message);
     }
 }
@@ -183,15 +184,15 @@ fn unenforced(rule: &ResourceRule) -> Option<String> {
     });
     if let Some((resource, subresource, verbs)) = partly {
         return Some(format!(
-            "a connection to `{resource}/{subresource}` does not tell its verb: it is refused where all of `{}` are \
-             denied",
+            "a connection to `{resource}/{subresource}` does not show its verb: it is refused only if all of \
+            `{}` are denied",
             verbs.join("`, `")
         ));
     }
     for (named, other) in [("update", "patch"), ("patch", "update")] {
         if rule.verbs.includes(named) && !rule.verbs.includes(other) {
             return Some(format!(
-                "a change does not tell `{named}` from `{other}`: name both"
+                "admission cannot distinguish `{named}` from `{other}`: name both"
             ));
         }
     }
@@ -209,9 +210,11 @@ fn unenforced(rule: &ResourceRule) -> Option<String> {
         .collect();
     match untold.as_slice() {
         [] => None,
-        _ if rule.verbs.is_all() => Some("`*` includes reads, which pass no admission".to_owned()),
+        _ if rule.verbs.is_all() => {
+            Some("`*` includes reads, which do not pass through admission".to_owned())
+        }
         untold => Some(format!(
-            "requests with `{}` pass no admission",
+            "requests with `{}` do not pass through admission",
             untold.join("`, `")
         )),
     }
@@ -225,9 +228,9 @@ pub(crate) fn lint_object_conditions(policy: &AuthorizationPolicy, is_reviewed: 
     }
     let spec = FieldPath::root().field("spec");
     if policy.effect == Effect::Allow && !is_reviewed {
-        let message = "grants nothing, because it is not known that /validate sees what is written: apply the \
-                       registrations of `portcullis init`, and set `admission: Watched` in the cluster's entry \
-                       of `clusters`";
+        let message = "grants nothing, because /validate is not known to see the writes to the cluster: apply \
+            the webhook configurations of `portcullis init`, and set `admission: Watched` in the cluster's \
+            entry of `clusters`";
         lint.suspicious(&spec.field("objectConditions"), message);
     }
     for (index, rule) in policy.resource_rules.iter().enumerate() {
@@ -236,8 +239,9 @@ pub(crate) fn lint_object_conditions(policy: &AuthorizationPolicy, is_reviewed: 
             let is_left_out = |group: &str| is_pattern_left_out(group, resource);
             if rule.api_groups.named().all(is_left_out) {
                 let message = format!(
-                    "the registrations of `portcullis init` leave out `{resource}`, because a cluster needs it while \
-                     no gateway answers: with these registrations the rule has no effect on it"
+                    "the webhook configurations of `portcullis init` exclude `{resource}`, because a cluster \
+                    needs it while no gateway answers: with these configurations the rule has no effect on \
+                    it"
                 );
                 lint.suspicious(&path.index(index), message);
             }

@@ -129,8 +129,8 @@ pub(crate) fn lock_out<'d>(
     let whom = in_words(&hit(&set));
     let name = policy.subjects.get(subject).map(|subject| subject.name.as_str());
     let message = format!(
-        "this refuses everybody (`{}`), you included, {}, which locks out {whom}: use narrower `subjects`, or exclude them with \
-         `excludeSubjects`; if it is meant, set the annotation `{CONFIRM}: \"{hash}\"`",
+        "this refuses everybody (`{}`), you included, {}, which locks out {whom}: use narrower `subjects`, or \
+        exclude them with `excludeSubjects`; if this is intended, set the annotation `{CONFIRM}: \"{hash}\"`",
         name.unwrap_or_default(),
         needs.join(", ")
     );
@@ -272,8 +272,8 @@ impl<'o> Administrators<'o> {
         };
         let who = if is_group(MASTERS) {
             return Some(format!(
-                "the API server allows `{MASTERS}` everything before it asks a webhook, so this {effect} never \
-                 applies to it: remove this subject"
+                "the API server allows `{MASTERS}` everything before it calls a webhook, so this {effect} \
+                never applies to it: remove this subject"
             ));
         } else if is_group(KUBEADM_ADMINISTRATORS) {
             "kubeadm makes this group administrators"
@@ -283,8 +283,8 @@ impl<'o> Administrators<'o> {
             return None;
         };
         Some(format!(
-            "{who}, so this {effect} refuses administrators: if they are meant, keep a way back in by \
-             `authorization.neverDeny`, else exclude them with `excludeSubjects`"
+            "{who}, so this {effect} refuses administrators: if this is intended, keep access for somebody \
+            with `authorization.neverDeny`, otherwise exclude them with `excludeSubjects`"
         ))
     }
 }
@@ -321,8 +321,8 @@ pub(crate) fn lint_unasked(policy: &AuthorizationPolicy, asked: &[Authorizer], l
             continue;
         };
         let message = format!(
-            "the API server never asks about this subject, so this {} does not apply to it: the \
-             matchCondition `{condition}` of its AuthorizationConfiguration excludes it",
+            "the API server never calls the gateway for this subject, so this {} does not apply to it: the \
+            matchCondition `{condition}` of its AuthorizationConfiguration excludes it",
             policy.effect
         );
         let path = FieldPath::root().field("spec").field("subjects").index(index);

@@ -341,8 +341,8 @@ fn discovery(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Lint<'_>
     let missing: Vec<String> = missing.map(|pattern| format!("\"{pattern}\"")).collect();
     if !missing.is_empty() {
         let message = format!(
-            "this forbids discovery, without which kubectl and most clients do nothing: add \
-             `{{verbs: [get], paths: [{}]}}`",
+            "this forbids discovery, without which kubectl and most clients do not work: add `{{verbs: [get], \
+            paths: [{}]}}`",
             missing.join(", ")
         );
         lint.suspicious(path, message);
@@ -358,8 +358,8 @@ fn self_reviews(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Lint<
     groups.dedup();
     if !groups.is_empty() {
         let message = format!(
-            "this forbids users to ask what they may do themselves (`kubectl auth can-i`, `kubectl auth \
-             whoami`): add `{{verbs: [create], apiGroups: [{}], resources: [{}]}}`",
+            "this forbids users to query their own permissions (`kubectl auth can-i`, `kubectl auth whoami`): \
+            add `{{verbs: [create], apiGroups: [{}], resources: [{}]}}`",
             groups.join(", "),
             resources.join(", ")
         );
@@ -370,8 +370,8 @@ fn self_reviews(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Lint<
 fn impersonation(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Lint<'_>) {
     let rule = IMPERSONATION.into_iter().find_map(|asked| holding(policy, asked));
     if let Some(rule) = rule {
-        let message = "this lets users impersonate others, for whom the Limit does not hold: write the verbs \
-                       that are meant, or `namespaces`";
+        let message = "this lets users impersonate others, to whom the Limit does not apply: name the verbs, \
+            or set `namespaces`";
         lint.suspicious(&path.index(rule), message);
     }
 }

@@ -221,8 +221,8 @@ pub(crate) fn lint_typed_parts(policy: &Applicability, version: Version, lint: &
             let copied = copied_parts(written).unwrap_or_default();
             for part in copied.iter().filter(|part| is_composite(&types, part)) {
                 let message = format!(
-                    "an API server of version 1.37 cannot copy `{}` in a policy with matchConditions, which is a \
-                     fault of it: copy what is in it one by one, or select by `matchConstraints` alone",
+                    "an API server of version 1.37 cannot copy `{}` in a policy with matchConditions, because \
+                    of a bug: copy its fields one by one, or select only with `matchConstraints`",
                     part_name(part)
                 );
                 lint.suspicious(&path, message);
@@ -231,8 +231,8 @@ pub(crate) fn lint_typed_parts(policy: &Applicability, version: Version, lint: &
         let compared = compared_parts(written).unwrap_or_default();
         for part in compared.iter().filter(|part| is_composite(&types, part)) {
             let message = format!(
-                "an API server of version 1.37 ends with an error where `{}` is compared with what it never \
-                 equals, which is a fault of it: leave the comparison out, or write `!=`",
+                "an API server of version 1.37 fails with an error if `{}` is compared with a value that it \
+                never equals, because of a bug: remove the comparison, or write `!=`",
                 part_name(part)
             );
             lint.suspicious(&path, message);

@@ -198,7 +198,7 @@ fn slowness(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
     let path = path.field("timeoutSeconds");
     if webhook.timeout > USUAL_DEADLINE && matches!(lint.document().nearest(&path).value, Value::Number(_)) {
         let message = "the API server waits 10 seconds for the gateway, including all webhooks, \
-                       unless the gateway's own registration has another `timeoutSeconds`: use 10 or \
+                       unless the gateway's own webhook configuration has another `timeoutSeconds`: use 10 or \
                        less, or raise it there";
         lint.suspicious(&path, message);
     }

@@ -49,7 +49,7 @@ fn the_expressions_of_an_object_share_what_compiling_may_take() {
         "no more of them are told"
     );
     assert!(
-        text.ends_with("more than 100 errors: the first are told"),
+        text.ends_with("more than 100 errors: only the first are listed"),
         "{text}"
     );
 }

@@ -236,8 +236,9 @@ fn an_object_that_came_in_another_version_cannot_be_shown() {
         let (outcome, asked) = run(phase, &mk_set(vec![of(FailurePolicy::Fail)]), &request);
         assert!(asked.is_empty());
         assert!(
-            message(&outcome)
-                .contains("register this gateway for autoscaling/v1, Kind=HorizontalPodAutoscaler"),
+            message(&outcome).contains(
+                "request autoscaling/v1, Kind=HorizontalPodAutoscaler in the rules of this gateway"
+            ),
             "{outcome:?}"
         );
         let (outcome, asked) = run(phase, &mk_set(vec![of(FailurePolicy::Ignore)]), &request);

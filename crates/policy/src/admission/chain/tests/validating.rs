@@ -84,7 +84,7 @@ fn an_answer_that_is_missing_is_a_call_that_failed() {
         ) else {
             panic!("it does not end");
         };
-        assert!(message(&outcome).contains("nobody answered"), "{outcome:?}");
+        assert!(message(&outcome).contains("no response"), "{outcome:?}");
     }
 }
 

@@ -323,7 +323,7 @@ fn what_is_no_reply_to_the_question_is_a_failed_call() {
         ),
         (
             plain.replace("true", "true,\"warnings\":\"w\""),
-            "response.warnings: expected a list of text",
+            "response.warnings: expected a list of strings",
         ),
         (
             plain.replace("true", "true,\"auditAnnotations\":{\"k\":1}"),

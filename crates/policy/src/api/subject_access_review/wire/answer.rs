@@ -34,7 +34,7 @@ pub enum ReplyError {
         found: String,
     },
     /// The spec differs from that of the request.
-    #[error("the reply repeats another question than was asked")]
+    #[error("the reply repeats a different request")]
     Question,
 }
 

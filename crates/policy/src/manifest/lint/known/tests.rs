@@ -26,9 +26,12 @@ fn verbs_that_no_request_has_are_odd() {
         ("post", "HTTP method"),
         ("impersonate:userinfo", "did you mean `user-info`?"),
         ("impersonate:*", "the modes are `associated-node`, "),
-        ("impersonate-on:node:get", "no mode `node`"),
-        ("impersonate-on:user-info", "has no verb of a request"),
-        ("impersonate-on:user-info:*", "there are no wildcards"),
+        ("impersonate-on:node:get", "`node` is not a mode"),
+        (
+            "impersonate-on:user-info",
+            "does not end in the verb of a request",
+        ),
+        ("impersonate-on:user-info:*", "wildcards are not supported"),
         ("impersonate-on:serviceaccount:lsit", "did you mean `list`?"),
     ] {
         assert!(

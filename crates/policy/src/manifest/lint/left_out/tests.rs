@@ -4,7 +4,7 @@ use crate::manifest::lint::tests::{source, warnings_of};
 fn reported(text: &str) -> Vec<String> {
     let all = warnings_of(&[source(text, None)]);
     let of_this =
-        |warning: &String| warning.contains("that the registrations of `portcullis init` leave out");
+        |warning: &String| warning.contains("that the webhook configurations of `portcullis init` exclude");
     all.into_iter().filter(of_this).collect()
 }
 

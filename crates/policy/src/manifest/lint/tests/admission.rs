@@ -219,7 +219,7 @@ spec: {{policyName: replicas, validationActions: [Deny], matchResources: {{names
         "{matchLabels: {tier: prod}}",
         "{matchLabels: {kubernetes.io/metadata.name: a}}",
     );
-    let asks = "asks for labels of Namespaces, of which nothing tells, so every request";
+    let asks = "selects by labels of Namespaces, but no Namespaces are known, so every request";
     warns(&bound("{}", prod), "spec.matchResources.namespaceSelector", asks);
     warns(
         &bound(prod, by_name),
@@ -269,16 +269,12 @@ fn a_policy_s_rules_that_name_what_no_policy_sees() {
     let named = |group: &str, resource: &str| bound("p", &rules(group, resource), "p", "");
     let path = "spec.matchConstraints.resourceRules[0].resources[1]";
     let groups = "'', authentication.k8s.io";
-    warns(
-        &named(groups, "tokenreviews"),
-        path,
-        "are never shown to policies",
-    );
+    warns(&named(groups, "tokenreviews"), path, "are never sent to policies");
     let groups = "'', admissionregistration.k8s.io";
     let policies = named(groups, "mutatingadmissionpolicies");
-    warns(&policies, path, "are shown only to static policies and webhooks");
+    warns(&policies, path, "are sent only to static policies and webhooks");
     let configurations = named(groups, "mutatingwebhookconfigurations");
-    warns(&configurations, path, "but one of a static registration");
+    warns(&configurations, path, "only to webhooks of static configurations");
     // Wildcards mean more than what is excluded.
     silent(&named(groups, "'*'"));
     silent(&named("'*'", "validatingadmissionpolicies"));
@@ -344,7 +340,7 @@ fn comparisons_that_kubernetes_1_37_refuses_are_named() {
     warns(
         &validating("object.metadata.labels == dyn('x')"),
         at,
-        "compared with what it never equals",
+        "compared with a value that it never equals",
     );
     silent(&validating("object.metadata.labels != dyn('x')"));
     silent(&validating("object.metadata.labels == {'a': 'b'}"));
@@ -377,11 +373,11 @@ fn a_static_policy_and_its_binding_are_both_static() {
     warns(
         &bound("p.static.k8s.io", &rules, "p", ""),
         "spec.policyName",
-        "`p.static.k8s.io` is static, and this binding is not",
+        "`p.static.k8s.io` is static, but this binding is not",
     );
     warns(
         &bound("p", &rules, "p.static.k8s.io", ""),
         "spec.policyName",
-        "binds static policies alone",
+        "may only bind static policies",
     );
 }

@@ -87,7 +87,7 @@ fn constrained_impersonation_of_those_never_denied() {
     warns(
         &rule("user-info", "users", "names: [jane]").replace("authentication.k8s.io", "\"\""),
         "spec.resourceRules[0].apiGroups",
-        "only in the group `authentication.k8s.io`",
+        "in the group `authentication.k8s.io`",
     );
 }
 
@@ -176,7 +176,7 @@ fn too_much_for_everybody() {
     warns(
         &bound(impersonate, "", "{kind: Group, name: system:authenticated}"),
         "subjects[0]",
-        "`impersonate:user-info`, by which rights grow",
+        "`impersonate:user-info`, which allows privilege escalation",
     );
     // RBAC has no patterns: nobody is called `*`.
     silent(&bound(escalate, "team-a", "{kind: Group, name: '*'}"));
@@ -185,7 +185,7 @@ fn too_much_for_everybody() {
     warns(
         &policy("Allow", everybody, &format!("resourceRules: [{{{rule}}}]")),
         "spec.resourceRules[0]",
-        "allows `bind`, by which rights grow, to the Group `*`",
+        "allows `bind`, which allows privilege escalation, to the Group `*`",
     );
     let condition = "conditions: [{name: a, expression: \"request.user == 'jane'\"}]";
     silent(&policy(
@@ -234,7 +234,7 @@ fn bindings_of_roles_that_kubernetes_makes_by_itself() {
     warns(
         &binding("b", "view"),
         "roleRef.name",
-        "this binding names a ClusterRole that Kubernetes makes by itself",
+        "this binding names a ClusterRole that Kubernetes creates by default",
     );
     let several = ["view", "edit", "view"].iter().enumerate();
     let several: Vec<String> = several

@@ -19,7 +19,7 @@ fn the_self_reviews_with_the_lines_to_add() {
         &limit(&format!("resourceRules: [{PODS}]")),
         path,
         &format!(
-            "ask what they may do themselves (`kubectl auth can-i`, `kubectl auth whoami`): add `{REVIEWS}`"
+            "query their own permissions (`kubectl auth can-i`, `kubectl auth whoami`): add `{REVIEWS}`"
         ),
     );
     let mine = "{verbs: [create], apiGroups: [authorization.k8s.io], resources: [\"*\"]}";
@@ -41,7 +41,7 @@ fn the_self_reviews_with_the_lines_to_add() {
 
 #[test]
 fn impersonation_by_which_users_leave_it() {
-    let words = "this lets users impersonate others, for whom the Limit does not hold";
+    let words = "this lets users impersonate others, to whom the Limit does not apply";
     let everything = limit(&format!("resourceRules: {EVERYTHING}"));
     warns(&everything, "spec.resourceRules[0]", words);
     let of = |rule: &str| limit(&format!("resourceRules: [{REVIEWS}, {{{rule}}}]"));
@@ -64,7 +64,7 @@ fn discovery_with_the_lines_to_add() {
     warns(
         &only("/healthz"),
         path,
-        &format!("forbids discovery, without which kubectl and most clients do nothing: add `{DISCOVERY}`"),
+        &format!("forbids discovery, without which kubectl and most clients do not work: add `{DISCOVERY}`"),
     );
     warns(
         &only("/api, /apis, \"/api/*\", \"/apis/*\", \"/openapi/*\", \"/version/\""),

@@ -227,7 +227,7 @@ fn a_namespace_of_another_cluster_says_nothing() {
 fn rules_that_name_what_no_webhook_sees() {
     let path = "webhooks[0].rules[0].resources[0]";
     let review = webhook(&rule("authorization.k8s.io", "v1", "subjectaccessreviews"));
-    warns(&review, path, "are never shown to webhooks");
+    warns(&review, path, "are never sent to webhooks");
     for resource in [
         "mutatingwebhookconfigurations",
         "validatingadmissionpolicybindings",
@@ -236,7 +236,7 @@ fn rules_that_name_what_no_webhook_sees() {
         warns(
             &configuration,
             path,
-            "are shown only to static policies and webhooks",
+            "are sent only to static policies and webhooks",
         );
         silent(&configuration.replace("{name: c}", "{name: c.static.k8s.io}"));
     }

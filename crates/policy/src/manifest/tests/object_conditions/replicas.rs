@@ -80,7 +80,7 @@ fn soon_after_the_start_only_what_is_known_to_be_allowed_passes() {
             99 + FORMER_GRANT_RETENTION_SECONDS,
         );
         assert!(
-            why.contains("that was removed before may have granted it"),
+            why.contains("that was removed earlier may have granted it"),
             "{why}"
         );
         assert_eq!(
