@@ -63,7 +63,7 @@ fn a_folder_has_the_files_that_kubectl_takes() {
         assert_eq!(run.code, 1, "{run:?}");
         assert!(run.stdout.contains(path), "{run:?}");
         let run = portcullis.run("convert checked");
-        assert!(run.stderr.contains("no policy"), "{run:?}");
+        assert!(run.stderr.contains("there are no policies"), "{run:?}");
     }
 }
 

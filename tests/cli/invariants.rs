@@ -54,7 +54,7 @@ fn what_only_those_named_may_do_is_proven() {
     let elsewhere = binding("dev", "secrets", "dev");
     let run = check(&[ROLE, &elsewhere], "--strict");
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stdout.contains("proven: 1 invariant; outside"), "{run:?}");
+    assert!(run.stdout.contains("proven: 1 invariant; not covered"), "{run:?}");
 }
 
 #[test]

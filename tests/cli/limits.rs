@@ -58,7 +58,7 @@ fn authorize_says_what_is_beyond_a_limit_and_what_is_within() {
         within.stdout.contains("AuthorizationPolicy/bots-look (Limit)"),
         "{within:?}"
     );
-    assert!(within.stdout.contains("rule 0 holds the request"), "{within:?}");
+    assert!(within.stdout.contains("rule 0 covers the request"), "{within:?}");
     let beyond = ask("--user bot --verb get --resource secrets -n a --name db");
     assert_eq!(beyond.code, 1, "{beyond:?}");
     let start = "deny: beyond the limit bots-look: bots look\ncause: AuthorizationPolicy/bots-look\n";

@@ -220,7 +220,7 @@ fn what_cannot_be_put_into_a_review_is_said() {
         (
             "-f -",
             cluster_role,
-            "-:3: ClusterRole/live/r: metadata.namespace: Invalid value: `clusterroles` are in no namespace",
+            "-:3: ClusterRole/live/r: metadata.namespace: Invalid value: `clusterroles` are cluster-scoped",
         ),
         (
             "-f - -n other",

@@ -142,7 +142,7 @@ fn check_says_what_has_no_effect_and_what_is_not_supported() {
         let run = portcullis.run(&format!("check --config {config}.yaml"));
         format!("{}{}", run.stdout, run.stderr)
     };
-    let left_out = "leave out `pods/status`";
+    let left_out = "exclude `pods/status`";
     let unknown = "grants nothing, because /validate is not known to see the writes";
     let declared = check("declared");
     assert!(

@@ -137,7 +137,7 @@ fn a_path_is_asked_alone() {
 #[test]
 fn what_may_be_mistaken_is_told() {
     let run = ask("who-can get nodes -n shop");
-    assert!(run.stderr.contains("`nodes` are in no namespace"), "{run:?}");
+    assert!(run.stderr.contains("`nodes` are cluster-scoped"), "{run:?}");
     let run = ask("who-can get secret");
     assert!(run.stderr.contains("did you mean `secrets`"), "{run:?}");
     assert_eq!(run.code, 0);

@@ -163,7 +163,7 @@ fn newer_bundles_are_taken_and_no_others() {
             Box::new(|| sign(&world.push("policies", 4, &may(&["eve"])), &strange)),
         ),
         (
-            "calls itself `other`",
+            "the name of the bundle is `other`",
             Box::new(|| sign(&world.push("other", 5, &may(&["eve"])), &world.key)),
         ),
         ("spec.effect", Box::new(|| drop(world.publish(6, &faulty)))),
