@@ -26,9 +26,9 @@ const MAX_BITS: usize = u32::BITS as usize;
 
 /// Reads the values of a column in a row group.
 pub(crate) enum RunReader {
-    Texts(TextReader),
+    Texts(Box<TextReader>),
     /// With the definition level of rows that have a number.
-    Numbers(ColumnReader, i16),
+    Numbers(Box<ColumnReader>, i16),
 }
 
 /// The values of a column in a batch of rows, visited from the first to the last.
@@ -108,8 +108,8 @@ impl RunReader {
     pub(crate) fn new(column: ColumnDescPtr, pages: Box<dyn PageReader>) -> Self {
         let present = column.max_def_level();
         match column.physical_type() {
-            Type::BYTE_ARRAY => Self::Texts(TextReader::new(pages, present)),
-            _ => Self::Numbers(get_column_reader(column, pages), present),
+            Type::BYTE_ARRAY => Self::Texts(Box::new(TextReader::new(pages, present))),
+            _ => Self::Numbers(Box::new(get_column_reader(column, pages)), present),
         }
     }
 
