@@ -208,7 +208,7 @@ fn what_cannot_be_read_is_named_with_its_line() {
             recording().replacen("ng\":1", "ng\":2", 1),
             "line 1: format 2 of recordings is newer than this program",
         ),
-        (line(0, "get", "jane"), "line 1: this is no recording"),
+        (line(0, "get", "jane"), "line 1: this is not a recording"),
         (
             format!("{HEADER}{{\n{}", line(0, "get", "jane")),
             "line 2: invalid JSON",

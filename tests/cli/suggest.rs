@@ -417,7 +417,7 @@ fn what_callers_with_a_path_token_claim_counts_only_if_it_is_asked_for() {
     assert_eq!(of_usage(" --with-path-token")["seen"]["decisions"], json!(18));
     let run = portcullis.run("suggest claimed.log");
     assert_eq!(run.code, 2, "{run:?}");
-    assert!(run.stderr.contains("`--with-path-token` counts"), "{run:?}");
+    assert!(run.stderr.contains("`--with-path-token` includes"), "{run:?}");
     let run = portcullis.run("suggest all.log");
     assert!(
         run.stdout
