@@ -99,7 +99,7 @@ pub fn runtime() -> io::Result<Runtime> {
 /// # Errors
 ///
 /// Those of `work`, or that it took too long.
-pub async fn in_time<T>(work: impl Future<Output = Result<T, BundleError>>) -> Result<T, BundleError> {
+pub async fn with_timeout<T>(work: impl Future<Output = Result<T, BundleError>>) -> Result<T, BundleError> {
     let late = |_| BundleError::Registry(format!("the registry took longer than {MAX_TIME:?}"));
     timeout(MAX_TIME, work).await.map_err(late)?
 }
@@ -260,7 +260,7 @@ impl UnsignedBundle {
     ///
     /// The manifest is invalid or names another layer, or the layer cannot be unpacked.
     fn read(manifest: String, layer: Vec<u8>) -> Result<Self, BundleError> {
-        let parsed = BundleManifest::of_any(manifest.as_bytes())?;
+        let parsed = BundleManifest::parse_unchecked(manifest.as_bytes())?;
         if manifest::digest(&layer) != parsed.layer.digest {
             return Err(BundleError::Layer(
                 "its digest differs from the one in the manifest".to_owned(),
@@ -334,7 +334,7 @@ impl UnsignedBundle {
         };
         let manifest = String::from_utf8(read(&blob_path(digest), MAX_DOCUMENT_BYTES)?)
             .map_err(|_| refused("it is not UTF-8"))?;
-        let layer = BundleManifest::of_any(manifest.as_bytes())?.layer;
+        let layer = BundleManifest::parse_unchecked(manifest.as_bytes())?.layer;
         Self::read(manifest, read(&blob_path(&layer.digest), MAX_LAYER_BYTES)?)
     }
 }

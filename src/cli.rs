@@ -104,7 +104,7 @@ fn arguments() -> Arguments {
         match parsed(std::env::args_os().map(on_one_line).collect()) {
             Err(wrong) => wrong.exit(),
             Ok(_) => {
-                output::complain(wrong);
+                output::print_error(wrong);
                 std::process::exit(2)
             }
         }
@@ -169,7 +169,7 @@ pub fn main() -> ExitCode {
             ExitCode::from(2)
         }
         Err(error) => {
-            output::complain_in_lines(&error.in_words());
+            output::print_error_lines(&error.to_lines());
             ExitCode::from(2)
         }
     }

@@ -42,8 +42,8 @@ use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::task::AbortHandle;
 
 use crate::config::kubeconfig::client::{Context, of_context};
-use crate::config::limits::{LEAST_MEMORY, memory_of_process};
-use crate::config::{AdmissionKnowledge, ClusterEntry, Config};
+use crate::config::limits::{ASSUMED_MEMORY, memory_of_process};
+use crate::config::{AdmissionCoverage, ClusterEntry, Config};
 use crate::state::{
     ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, UnsyncedCluster, WatchedObjects,
 };
@@ -214,15 +214,16 @@ impl ManifestSource for Clusters {
         let mut checked = SourceFiles::default();
         for entry in &config.clusters {
             let (context, read, mut faults) = context_of(entry);
-            let is_theirs = |file: &PathBuf| entry.scope.holds(file);
+            let is_theirs = |file: &PathBuf| entry.scope.contains(file);
             checked.files.extend(read.into_iter().filter(is_theirs));
             let unusable = context.and_then(|context| client::config(&context).err());
             faults.extend(
-                unusable.map(|error| at(entry, "kubeconfig", FaultKind::Invalid, &error.to_string())),
+                unusable
+                    .map(|error| entry_fault(entry, "kubeconfig", FaultKind::Invalid, &error.to_string())),
             );
             faults.extend(no_folder(entry));
             if entry.is_tenants() && faults.has_errors() {
-                checked.of_clusters.insert(entry.name.clone(), faults);
+                checked.cluster_faults.insert(entry.name.clone(), faults);
             } else {
                 checked.faults.append(faults);
             }
@@ -236,7 +237,7 @@ impl ManifestSource for Clusters {
         let restore = |new: Restoration| Box::new(move || new.run()) as ClusterJob;
         jobs.extend(self.add_new(config).into_iter().map(restore));
         if !jobs.is_empty()
-            && let Err(error) = follow::side_by_side(jobs, MAX_COMPILING)
+            && let Err(error) = follow::run_concurrently(jobs, MAX_COMPILING)
         {
             tracing::error!(%error, "cannot compile the objects of clusters");
         }
@@ -268,7 +269,7 @@ impl ManifestSource for Clusters {
             };
             if entry.writes_status {
                 cluster.store.in_force(snapshot.own_kinds_of_files(&entry.name));
-                cluster.reporter.standing_changed();
+                cluster.reporter.conditions_changed();
             }
             let (shared, admission) = (
                 snapshot.admission.shared(),
@@ -281,9 +282,9 @@ impl ManifestSource for Clusters {
             let parameters = WatchedParameters::new(shared.param_kinds(), admission.param_kinds());
             log_excess(&parameters, &cluster.reporter);
             if same {
-                cluster.want(parameters.kinds);
+                cluster.set_parameter_kinds(parameters.kinds);
             } else {
-                let fetches_token_keys = snapshot.config.takes_published_keys(&entry.name);
+                let fetches_token_keys = snapshot.config.uses_published_keys(&entry.name);
                 cluster.follow((entry, fetches_token_keys), parameters.kinds, runtime);
             }
         }
@@ -334,7 +335,7 @@ impl FollowedCluster {
                 until: Some(Instant::now() + MAX_AWAITED),
                 own_user: context_of(entry)
                     .0
-                    .and_then(|context| reach::of_context(&context)),
+                    .and_then(|context| reach::user_of_context(&context)),
             },
             restoring,
             was_known: false,
@@ -377,7 +378,7 @@ impl FollowedCluster {
                 cluster = entry.name,
                 "cannot reread the kubeconfig of the cluster"
             );
-            return self.want(wanted);
+            return self.set_parameter_kinds(wanted);
         };
         let as_before = |followed: &WatchTask| {
             *followed.context == context
@@ -385,18 +386,18 @@ impl FollowedCluster {
                 && followed.follows(entry)
         };
         if self.followed.as_ref().is_some_and(as_before) {
-            return self.want(wanted);
+            return self.set_parameter_kinds(wanted);
         }
         if let Err(error) = client::config(&context) {
             tracing::error!(cluster = entry.name, %error, "cannot use the kubeconfig of the cluster");
-            return self.want(wanted);
+            return self.set_parameter_kinds(wanted);
         }
         let context = Arc::new(context);
         let following = FollowedKinds {
             context: Arc::clone(&context),
             accept_exceptions: entry.accept_exceptions,
             writes_status: entry.writes_status,
-            watches_registrations: entry.admission == AdmissionKnowledge::Watched,
+            watches_registrations: entry.admission == AdmissionCoverage::Watched,
             fetches_token_keys,
             labels: entry.selector.as_ref().map(|selector| selector.text.clone()),
             cache_file: entry.cache_file.clone().map(|path| (path, entry.scope.clone())),
@@ -422,7 +423,7 @@ impl FollowedCluster {
     }
 
     /// Sets the kinds of parameters that policies use.
-    fn want(&self, kinds: BTreeSet<WatchedKind>) {
+    fn set_parameter_kinds(&self, kinds: BTreeSet<WatchedKind>) {
         let Some(followed) = &self.followed else { return };
         followed.wanted.send_if_modified(|wanted| {
             let modified = *wanted != kinds;
@@ -440,8 +441,8 @@ impl WatchTask {
             && self.entry.cache_file == entry.cache_file
             && self.entry.accept_exceptions == entry.accept_exceptions
             && self.entry.writes_status == entry.writes_status
-            && (self.entry.admission == AdmissionKnowledge::Watched)
-                == (entry.admission == AdmissionKnowledge::Watched)
+            && (self.entry.admission == AdmissionCoverage::Watched)
+                == (entry.admission == AdmissionCoverage::Watched)
     }
 }
 
@@ -481,7 +482,7 @@ fn missing_credentials(entry: &ClusterEntry) -> Faults {
             set_up.display(),
             set_up.join("cluster").display()
         );
-        faults.push(at(entry, "kubeconfig", FaultKind::NotFound, &message));
+        faults.push(entry_fault(entry, "kubeconfig", FaultKind::NotFound, &message));
     }
     faults
 }
@@ -504,7 +505,7 @@ fn log_excess(parameters: &WatchedParameters, reporter: &Reporter) {
 
 /// The maximum number of bytes of memory for all watched objects.
 fn watched_bytes(config: &Config) -> usize {
-    let half = || memory_of_process().unwrap_or(LEAST_MEMORY) / 2;
+    let half = || memory_of_process().unwrap_or(ASSUMED_MEMORY) / 2;
     config.limits.watched_bytes.unwrap_or_else(half)
 }
 
@@ -514,10 +515,10 @@ fn no_folder(entry: &ClusterEntry) -> Option<Fault> {
         "`{}` is not a folder: it must exist and be writable",
         folder.display()
     );
-    (!folder.is_dir()).then(|| at(entry, "cacheFile", FaultKind::NotFound, &message))
+    (!folder.is_dir()).then(|| entry_fault(entry, "cacheFile", FaultKind::NotFound, &message))
 }
 
-fn at(entry: &ClusterEntry, field: &str, kind: FaultKind, message: &str) -> Fault {
+fn entry_fault(entry: &ClusterEntry, field: &str, kind: FaultKind, message: &str) -> Fault {
     let place = entry.place.at(entry.place.path.field(field));
     Fault::error(place, kind, message)
 }

@@ -36,10 +36,10 @@ use std::sync::Arc;
 use openssl::sha::sha256;
 
 pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
-pub(crate) use callers::one_cluster;
+pub(crate) use callers::conflicting_cluster_message;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints, SanPattern};
 pub use clusters::{
-    AdmissionKnowledge, CACHE_FILE_CHANGES, ClusterEntry, ClusterFile, ClusterFolder, Selector,
+    AdmissionCoverage, CACHE_FILE_CHANGES, ClusterEntry, ClusterFile, ClusterFolder, Selector,
 };
 pub use console::Console;
 pub(crate) use decisions::MISSING_NAMESPACE;
@@ -120,7 +120,10 @@ pub fn load(path: &Path) -> (Option<Config>, Faults) {
 pub fn load_from(files: &dyn Files, path: &Path) -> (Option<Config>, Faults) {
     let unreadable = |message: String| {
         let place = Place::of_file(path);
-        (None, one(Fault::error(place, FaultKind::Unreadable, message)))
+        (
+            None,
+            single_fault(Fault::error(place, FaultKind::Unreadable, message)),
+        )
     };
     let bytes = match files.read(path) {
         Ok(bytes) => bytes,
@@ -137,7 +140,7 @@ pub fn load_from(files: &dyn Files, path: &Path) -> (Option<Config>, Faults) {
 
 /// The valid parts of a configuration that has errors.
 #[derive(Debug, Default)]
-pub struct PartialConfig {
+pub struct ValidParts {
     /// The configuration without the faulty parts; `None` if the section `server` is invalid.
     pub config: Option<Config>,
     /// The entries of `manifests`, if they can be read.
@@ -148,24 +151,24 @@ pub struct PartialConfig {
 /// can also report the errors of the files that the configuration names. The server must not use
 /// the result.
 #[must_use]
-pub fn examine(path: &Path) -> (PartialConfig, Faults) {
+pub fn load_valid_parts(path: &Path) -> (ValidParts, Faults) {
     let (config, faults) = load(path);
     if let Some(config) = config {
         let manifests = config.manifests.clone();
         let config = Some(config);
-        return (PartialConfig { config, manifests }, faults);
+        return (ValidParts { config, manifests }, faults);
     }
     (examine_faulty(path).unwrap_or_default(), faults)
 }
 
-fn examine_faulty(path: &Path) -> Option<PartialConfig> {
+fn examine_faulty(path: &Path) -> Option<ValidParts> {
     let text = String::from_utf8(Disk.read(path).ok()?).ok()?;
     let absolute = std::path::absolute(path).ok()?;
     // Sections keep their places for errors that are found later.
     let documents = document::parse(Some(&path.display().to_string()), &text).ok()?;
     let reading = ReadContext::new(documents.first()?, absolute.parent()?);
     let root = reading.root(&FIELDS);
-    Some(PartialConfig {
+    Some(ValidParts {
         config: sections(path, &text, &root, &clusters::read_folder),
         manifests: manifests::manifests(&root),
     })
@@ -178,7 +181,7 @@ fn examine_faulty(path: &Path) -> Option<PartialConfig> {
 ///
 /// The file is not valid YAML.
 pub fn last_good(path: &Path) -> Result<Option<PathBuf>, Fault> {
-    let last_good = of_root(path, |root| manifests::reload(root).last_good)?;
+    let last_good = read_root(path, |root| manifests::reload(root).last_good)?;
     Ok(last_good.flatten())
 }
 
@@ -186,12 +189,12 @@ pub fn last_good(path: &Path) -> Result<Option<PathBuf>, Fault> {
 /// errors; empty if it cannot be read.
 #[must_use]
 pub fn manifests_at(path: &Path) -> Vec<ManifestPath> {
-    let manifests = of_root(path, manifests::manifests).ok().flatten();
+    let manifests = read_root(path, manifests::manifests).ok().flatten();
     manifests.unwrap_or_default()
 }
 
 /// Applies `read` to the root of the configuration at `path`; `None` if the file cannot be read.
-fn of_root<T>(path: &Path, read: impl FnOnce(&Section<'_>) -> T) -> Result<Option<T>, Fault> {
+fn read_root<T>(path: &Path, read: impl FnOnce(&Section<'_>) -> T) -> Result<Option<T>, Fault> {
     let (Ok(bytes), Ok(absolute)) = (Disk.read(path), std::path::absolute(path)) else {
         return Ok(None);
     };
@@ -230,7 +233,7 @@ fn parse_with(
     let name = file.display().to_string();
     let documents = match document::parse(Some(&name), text) {
         Ok(documents) => documents,
-        Err(fault) => return (None, one(fault)),
+        Err(fault) => return (None, single_fault(fault)),
     };
     let place = Place {
         file: Some(name.into()),
@@ -238,12 +241,12 @@ fn parse_with(
     };
     match documents.as_slice() {
         [document] => match other_kind(document) {
-            Some(fault) => (None, one(fault)),
+            Some(fault) => (None, single_fault(fault)),
             None => resolve(file, text, document, folder, read_folder),
         },
         [] => (
             None,
-            one(Fault::error(
+            single_fault(Fault::error(
                 place,
                 FaultKind::Required,
                 format!("the file contains no {KIND}"),
@@ -261,7 +264,7 @@ fn parse_with(
                     ),
                 )
             };
-            (None, one(other_kind(first).unwrap_or_else(too_many)))
+            (None, single_fault(other_kind(first).unwrap_or_else(too_many)))
         }
     }
 }
@@ -280,7 +283,7 @@ fn other_kind(document: &Document) -> Option<Fault> {
     })
 }
 
-fn one(fault: Fault) -> Faults {
+fn single_fault(fault: Fault) -> Faults {
     let mut faults = Faults::new();
     faults.push(fault);
     faults
@@ -389,7 +392,7 @@ impl Config {
     }
 
     /// The contents of the configuration file and of the cluster files.
-    pub fn texts(&self) -> impl Iterator<Item = &str> {
+    pub fn contents(&self) -> impl Iterator<Item = &str> {
         let of_clusters = self.cluster_folder.iter().flat_map(|folder| &folder.files);
         iter::once(&*self.text).chain(of_clusters.map(|file| file.text.as_str()))
     }
@@ -458,7 +461,7 @@ impl Config {
     /// Whether a caller of `cluster` sends tokens that are verified with the keys that its API
     /// server publishes.
     #[must_use]
-    pub fn takes_published_keys(&self, cluster: &str) -> bool {
+    pub fn uses_published_keys(&self, cluster: &str) -> bool {
         let tokens = |caller: &CallerEntry| {
             let token = caller.webhook_token.as_ref();
             caller.cluster == cluster && token.is_some_and(|token| token.jwks.is_none())

@@ -50,9 +50,9 @@ pub struct ConsoleState {
     /// The recent decisions of each cluster to which some user is restricted. Each cluster has an
     /// equal share of the capacity and its own numbering, which reveals nothing of the decisions of
     /// other clusters.
-    of_clusters: RwLock<BTreeMap<Arc<str>, Arc<RecentDecisions>>>,
+    decisions_by_cluster: RwLock<BTreeMap<Arc<str>, Arc<RecentDecisions>>>,
     /// Every cluster that a configuration has named since the start.
-    named: Mutex<BTreeSet<String>>,
+    known_clusters: Mutex<BTreeSet<String>>,
     /// Samples of the metrics in the last hour.
     pub history: MetricsHistory,
     in_force: Mutex<(Arc<str>, SystemTime)>,
@@ -68,8 +68,8 @@ impl ConsoleState {
     pub fn new(decisions: usize, revision: &Arc<str>, now: SystemTime) -> Self {
         Self {
             decisions: Arc::new(RecentDecisions::new(decisions)),
-            of_clusters: RwLock::default(),
-            named: Mutex::default(),
+            decisions_by_cluster: RwLock::default(),
+            known_clusters: Mutex::default(),
             history: MetricsHistory::default(),
             in_force: Mutex::new((Arc::clone(revision), now)),
             changes: ChangeHistory::default(),
@@ -77,27 +77,30 @@ impl ConsoleState {
     }
 
     /// Keeps separate decisions for each cluster to which a caller of `config` is restricted.
-    pub fn follow(&self, config: &Config) {
+    pub fn separate_restricted_clusters(&self, config: &Config) {
         let callers = config.callers.iter().map(|caller| &caller.cluster);
         let watched = config.clusters.iter().map(|entry| &entry.name);
         let of_files = config.manifests.iter().filter_map(|entry| entry.cluster.as_ref());
         let named = callers.chain(watched).chain(of_files).cloned();
-        self.named
+        self.known_clusters
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .extend(named);
         let callers = config.callers.iter();
         let alone = callers.filter(|caller| caller.endpoints.contains_console() && !caller.sees_all_clusters);
-        let mut of_clusters = self.of_clusters.write().unwrap_or_else(PoisonError::into_inner);
+        let mut of_clusters = self
+            .decisions_by_cluster
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut kept = BTreeMap::new();
         for caller in alone {
             let cluster: Arc<str> = caller.cluster.as_str().into();
             let before = of_clusters.remove(&cluster);
             kept.entry(cluster)
-                .or_insert_with(|| before.unwrap_or_else(|| Arc::new(self.decisions.part(1))));
+                .or_insert_with(|| before.unwrap_or_else(|| Arc::new(self.decisions.empty_share(1))));
         }
         for recent in kept.values() {
-            recent.resize(&self.decisions.part(kept.len()));
+            recent.set_limits_of(&self.decisions.empty_share(kept.len()));
         }
         *of_clusters = kept;
     }
@@ -124,7 +127,7 @@ impl ConsoleState {
     /// its own was ever configured.
     #[must_use]
     pub fn visible_to(&self, caller: &Caller) -> VisibleClusters {
-        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = self.known_clusters.lock().unwrap_or_else(PoisonError::into_inner);
         let is_alone = named.iter().all(|cluster| **cluster == *caller.cluster);
         match caller.sees_all_clusters || is_alone {
             true => VisibleClusters::All,
@@ -133,12 +136,15 @@ impl ConsoleState {
     }
 
     fn of_cluster(&self, cluster: &str) -> Option<Arc<RecentDecisions>> {
-        let of_clusters = self.of_clusters.read().unwrap_or_else(PoisonError::into_inner);
+        let of_clusters = self
+            .decisions_by_cluster
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         of_clusters.get(cluster).cloned()
     }
 
     /// Notes that `revision` is in force from `now` on, unless it was already.
-    pub fn replaced(&self, revision: &Arc<str>, now: SystemTime) {
+    pub fn revision_replaced(&self, revision: &Arc<str>, now: SystemTime) {
         let mut in_force = self.in_force.lock().unwrap_or_else(PoisonError::into_inner);
         if in_force.0 != *revision {
             *in_force = (Arc::clone(revision), now);
@@ -153,7 +159,10 @@ impl ConsoleState {
     /// Takes a sample of `metrics` at `now`.
     pub fn sample(&self, metrics: &Metrics, now: SystemTime) {
         let mut clusters = self.decisions.clusters();
-        let of_clusters = self.of_clusters.read().unwrap_or_else(PoisonError::into_inner);
+        let of_clusters = self
+            .decisions_by_cluster
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         for own in of_clusters.values().flat_map(|own| own.clusters()) {
             if !clusters.iter().any(|known| known.cluster == own.cluster) {
                 clusters.push(own);
@@ -269,14 +278,14 @@ pub(crate) struct ChangeHistory(Mutex<KeptChanges>);
 #[derive(Default)]
 struct KeptChanges {
     /// The revisions, oldest first. The changes of the oldest one are unknown.
-    revisions: VecDeque<RevisionInForce>,
+    revisions: VecDeque<Revision>,
     /// The objects of the newest revision.
     objects: Option<WrittenObjects>,
 }
 
 /// A revision, and what it changed.
 #[derive(Debug, Clone)]
-pub(crate) struct RevisionInForce {
+pub(crate) struct Revision {
     pub(crate) revision: Arc<str>,
     /// When it came into force.
     pub(crate) since: SystemTime,
@@ -300,7 +309,7 @@ impl ChangeHistory {
         if changes.as_ref().is_some_and(|changes| changes.objects.is_empty()) {
             return;
         }
-        kept.revisions.push_back(RevisionInForce {
+        kept.revisions.push_back(Revision {
             revision: Arc::clone(&snapshot.revision),
             since: now,
             changes: Arc::new(changes.unwrap_or_default()),
@@ -314,7 +323,7 @@ impl ChangeHistory {
     }
 
     /// The revisions that are kept, oldest first.
-    pub(crate) fn revisions(&self) -> Vec<RevisionInForce> {
+    pub(crate) fn revisions(&self) -> Vec<Revision> {
         self.kept().revisions.iter().cloned().collect()
     }
 
@@ -351,7 +360,7 @@ impl KeptChanges {
     /// Forgets the oldest changes of `cluster`, if several revisions changed it. The next revision that
     /// changed `cluster` counts the forgotten objects as left out, unless comparisons start after them.
     fn forget_oldest(&mut self, cluster: &Option<String>) {
-        let concerns = |revision: &RevisionInForce| revision.changes.bytes_by_cluster().contains_key(cluster);
+        let concerns = |revision: &Revision| revision.changes.bytes_by_cluster().contains_key(cluster);
         let places = (0..).zip(&self.revisions).skip(1);
         let mut concerned = places.filter(|(_, one)| concerns(one)).map(|(place, _)| place);
         let (Some(oldest), Some(next)) = (concerned.next(), concerned.next()) else {
@@ -378,7 +387,7 @@ impl KeptChanges {
     /// Of the oldest changes that still have objects of `cluster`, keeps only the number of
     /// objects.
     fn leave_out_oldest(&mut self, cluster: &Option<String>) {
-        let has_objects = |revision: &&mut RevisionInForce| {
+        let has_objects = |revision: &&mut Revision| {
             revision
                 .changes
                 .objects
@@ -400,7 +409,7 @@ impl fmt::Debug for KeptChanges {
 }
 
 /// The combined changes of consecutive `revisions`.
-pub(crate) fn together(revisions: &[RevisionInForce]) -> ObjectChanges {
+pub(crate) fn combined_changes(revisions: &[Revision]) -> ObjectChanges {
     let mut all = ObjectChanges::default();
     for changes in revisions.iter().map(|revision| &revision.changes) {
         for (cluster, left_out) in &changes.left_out {
@@ -439,7 +448,7 @@ mod tests {
                 before: None,
                 after: Some("x".repeat(bytes)),
             };
-            RevisionInForce {
+            Revision {
                 revision: "a".into(),
                 since: SystemTime::UNIX_EPOCH,
                 changes: Arc::new(ObjectChanges {
@@ -456,7 +465,7 @@ mod tests {
             kept.revisions.push_back(change("east", 5 << 20));
             kept.make_room();
         }
-        let bytes = |of: &RevisionInForce| of.changes.bytes_by_cluster().into_values().sum::<usize>();
+        let bytes = |of: &Revision| of.changes.bytes_by_cluster().into_values().sum::<usize>();
         let all: usize = kept.revisions.iter().map(bytes).sum();
         assert!((25 << 20..=MAX_CHANGED_BYTES).contains(&all), "{all}");
         let revisions = &kept.revisions;
@@ -469,9 +478,9 @@ mod tests {
     fn the_same_revision_stays_in_force_since_it_came() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let state = ConsoleState::new(1, &"a".into(), at(1));
-        state.replaced(&"a".into(), at(2));
+        state.revision_replaced(&"a".into(), at(2));
         assert_eq!(state.since(), at(1));
-        state.replaced(&"b".into(), at(3));
+        state.revision_replaced(&"b".into(), at(3));
         assert_eq!(state.since(), at(3));
     }
 }

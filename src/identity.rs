@@ -46,7 +46,7 @@ use openssl::hash::MessageDigest;
 use openssl::x509::{X509NameRef, X509Ref};
 
 use crate::config::ClientCertificate;
-use caller::{CallerMatch, CompiledCaller, Fields, Proof};
+use caller::{CallerMatch, CompiledCaller, CredentialFields, Proof};
 use certificate::{CertificateNames, CertificateVerdict, ClientCa, ValidityWindow};
 use jwt::AuthorizationHeader;
 use rotation::{Digest, Digester, Purpose};
@@ -56,7 +56,7 @@ pub use certificate::PeerCertificate;
 pub use webhook_token::Attestation;
 
 /// What each credential, by its keyed digest, proves.
-type Table = HashMap<Digest, Vec<Proof>>;
+type ProofTable = HashMap<Digest, Vec<Proof>>;
 
 /// Authenticates the callers of one configuration.
 #[derive(Clone)]
@@ -65,15 +65,15 @@ pub struct Authenticator {
     generation: u64,
     entries: Vec<CompiledCaller>,
     /// Whether an entry requires more than one credential.
-    has_combined: bool,
+    has_multi_credential_entries: bool,
     /// The entries with `clientCertificate`, by their position in `entries`.
-    patterns: Vec<(usize, ClientCertificate)>,
+    certificate_patterns: Vec<(usize, ClientCertificate)>,
     digester: Digester,
     client_ca: ClientCa,
-    certificates: Table,
-    tokens: Table,
-    passwords: Table,
-    path_tokens: Table,
+    certificates: ProofTable,
+    tokens: ProofTable,
+    passwords: ProofTable,
+    path_tokens: ProofTable,
     jwts: jwt::Tokens,
     users: rotation::Users,
     challenge: String,
@@ -172,7 +172,7 @@ impl Authenticator {
     #[must_use]
     pub fn demands_certificate(&self, now: SystemTime) -> bool {
         let is_accepted = |proof: &Proof| proof.until.is_none_or(|until| now <= until);
-        let accepts = |table: &Table| table.values().flatten().any(is_accepted);
+        let accepts = |table: &ProofTable| table.values().flatten().any(is_accepted);
         !self.client_ca.is_empty()
             && self.jwts.is_empty()
             && self.path_tokens.is_empty()
@@ -195,7 +195,7 @@ impl Authenticator {
         if let Some(peer) = credentials.peer
             && credentials.authorization.is_none()
             && credentials.path_token.is_none()
-            && let Some(outcome) = peer.judged_alone(self.generation, now)
+            && let Some(outcome) = peer.cached_caller(self.generation, now)
         {
             return outcome;
         }
@@ -241,7 +241,7 @@ impl Authenticator {
             .as_ref()
             .map_or_else(ValidityWindow::always, |judgement| judgement.window);
         if let Some(judgement) = &judgement
-            && (credentials.authorization.is_none() || !self.has_combined)
+            && (credentials.authorization.is_none() || !self.has_multi_credential_entries)
             && let Some(outcome) = &judgement.alone
         {
             return (outcome.clone(), certified_window);
@@ -253,7 +253,7 @@ impl Authenticator {
             .intersect(ValidityWindow::of_proofs(&presented.proofs, now));
         let mut incomplete = false;
         for (proofs, others) in [(certified, &*presented.proofs), (&*presented.proofs, certified)] {
-            match caller::name(&self.entries, proofs, others, now) {
+            match caller::match_caller(&self.entries, proofs, others, now) {
                 CallerMatch::Caller(outcome) => return (outcome.map(Arc::new), window),
                 CallerMatch::Incomplete => incomplete = true,
                 CallerMatch::Nobody => {}
@@ -298,25 +298,25 @@ impl Authenticator {
 
     /// The verdict on `peer` at `now`, cached on the connection.
     fn verdict_of(&self, peer: &PeerCertificate, now: SystemTime) -> Arc<CertificateVerdict> {
-        if let Some(judgement) = peer.judged(self.generation, now) {
+        if let Some(judgement) = peer.cached_verdict(self.generation, now) {
             return judgement;
         }
-        let judgement = Arc::new(self.find(peer, now));
+        let judgement = Arc::new(self.verify(peer, now));
         peer.judgement.store(Some(judgement.clone()));
         judgement
     }
 
-    fn find(&self, peer: &PeerCertificate, now: SystemTime) -> CertificateVerdict {
+    fn verify(&self, peer: &PeerCertificate, now: SystemTime) -> CertificateVerdict {
         let generation = self.generation;
         let Ok(window) = self.client_ca.verify(&peer.leaf, &peer.intermediates, now) else {
-            return self.distrust(peer, now);
+            return self.untrusted_verdict(peer, now);
         };
         let proofs = self.certified(peer);
         let window = ValidityWindow {
             until: window.until.min(ValidityWindow::of_proofs(&proofs, now).until),
             ..window
         };
-        let alone = match caller::name(&self.entries, &proofs, &[], now) {
+        let alone = match caller::match_caller(&self.entries, &proofs, &[], now) {
             CallerMatch::Caller(outcome) => Some(outcome.map(Arc::new)),
             CallerMatch::Incomplete | CallerMatch::Nobody => None,
         };
@@ -331,7 +331,7 @@ impl Authenticator {
     }
 
     /// The verdict on a certificate that is not valid at `now`.
-    fn distrust(&self, peer: &PeerCertificate, now: SystemTime) -> CertificateVerdict {
+    fn untrusted_verdict(&self, peer: &PeerCertificate, now: SystemTime) -> CertificateVerdict {
         let once = self.client_ca.verify_timeless(&peer.leaf, &peer.intermediates);
         let expired = once.filter(|window| window.until < now);
         CertificateVerdict {
@@ -358,10 +358,14 @@ impl Authenticator {
         let known = digest.ok().and_then(|digest| self.certificates.get(&digest));
         let mut proofs = known.cloned().unwrap_or_default();
         let names = CertificateNames::of(&peer.leaf);
-        for (position, _) in self.patterns.iter().filter(|(_, wanted)| names.meet(wanted)) {
+        for (position, _) in self
+            .certificate_patterns
+            .iter()
+            .filter(|(_, wanted)| names.matches(wanted))
+        {
             proofs.push(Proof {
                 entry: *position,
-                field: Fields::CLIENT_CERTIFICATE,
+                field: CredentialFields::CLIENT_CERTIFICATE,
                 name: names.display(),
                 method: AuthenticationMethod::Certificate,
                 until: None,

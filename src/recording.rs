@@ -67,10 +67,10 @@ pub(crate) trait RecordingSink: Send {
     fn append(&mut self, lines: &[u8], now: SystemTime) -> io::Result<()>;
 
     /// Does periodic work such as rotation, and returns the time until it should be called again.
-    fn rest(&mut self, now: SystemTime) -> Duration;
+    fn maintain(&mut self, now: SystemTime) -> Duration;
 
     /// The most bytes that may be appended at once.
-    fn most(&self) -> usize;
+    fn max_append_bytes(&self) -> usize;
 
     /// Writes what is buffered.
     fn flush(&mut self, now: SystemTime);
@@ -136,7 +136,7 @@ pub(crate) struct RecordingWriter {
 // === impl Recordings ===
 
 impl Recordings {
-    /// Records nothing until [`follow`](Self::follow). `dropped` counts lost reviews.
+    /// Records nothing until [`follow`](Self::apply). `dropped` counts lost reviews.
     #[must_use]
     pub fn new(dropped: IntCounter) -> Self {
         Self {
@@ -160,7 +160,7 @@ impl Recordings {
     /// The folder cannot be created or read, or the thread cannot be started. Nothing is recorded
     /// then.
     pub fn follow(&self, settings: Option<&config::RecordingSettings>) -> io::Result<()> {
-        self.queue.follow(settings, |settings| {
+        self.queue.apply(settings, |settings| {
             let now = SystemTime::now();
             let files: Box<dyn RecordingSink> = match settings.format {
                 FileFormat::Json => Box::new(RecordingFiles::open(&settings.files, now)?),
@@ -212,18 +212,18 @@ impl RecordingFiles {
     /// The folder cannot be created or read.
     pub(crate) fn open(bounds: &FolderBounds, now: SystemTime) -> io::Result<Self> {
         Ok(Self {
-            folder: BoundedFolder::open(bounds, begun, now)?,
+            folder: BoundedFolder::open(bounds, time_of_name, now)?,
             open: None,
         })
     }
 
-    fn most_of_file(&self) -> u64 {
+    fn max_file_bytes(&self) -> u64 {
         (self.folder.bounds().max_bytes / u64::from(MIN_FILES)).min(MAX_FILE_BYTES)
     }
 
     fn is_full(&self, open: &OpenFile, more: u64, now: SystemTime) -> bool {
         let since = now.duration_since(open.begun).unwrap_or_default();
-        open.length + more > self.most_of_file() || since >= self.folder.bounds().max_age / MIN_FILES
+        open.length + more > self.max_file_bytes() || since >= self.folder.bounds().max_age / MIN_FILES
     }
 }
 
@@ -247,7 +247,7 @@ impl RecordingSink for RecordingFiles {
         };
         if self.open.is_none() || !self.folder.has_room(length) {
             let open = self.open.as_ref().map(|open| open.path.as_path());
-            self.folder.bound(header + length, open, now)?;
+            self.folder.enforce_bounds(header + length, open, now)?;
         }
         let mut open = match self.open.take() {
             Some(open) => open,
@@ -265,22 +265,22 @@ impl RecordingSink for RecordingFiles {
 
     /// Closes the current file when it is due, and removes files that are too old. Returns the time
     /// until it should be called again.
-    fn rest(&mut self, now: SystemTime) -> Duration {
+    fn maintain(&mut self, now: SystemTime) -> Duration {
         if self.open.as_ref().is_some_and(|open| self.is_full(open, 0, now)) {
             self.open = None;
         }
-        let pause = self.folder.pause(MIN_FILES);
+        let pause = self.folder.check_interval(MIN_FILES);
         let since = now.duration_since(self.folder.read_at()).unwrap_or(pause);
         if since < pause {
             return pause - since;
         }
         let open = self.open.as_ref().map(|open| open.path.as_path());
-        self.folder.tidy(open, now);
+        self.folder.try_enforce_bounds(open, now);
         pause
     }
 
-    fn most(&self) -> usize {
-        usize::try_from(self.most_of_file()).unwrap_or(usize::MAX)
+    fn max_append_bytes(&self) -> usize {
+        usize::try_from(self.max_file_bytes()).unwrap_or(usize::MAX)
     }
 
     /// Nothing is buffered.
@@ -288,7 +288,7 @@ impl RecordingSink for RecordingFiles {
 }
 
 /// The time at which the file of this name was created; `None` if it is not a recording.
-fn begun(name: &str) -> Option<SystemTime> {
+fn time_of_name(name: &str) -> Option<SystemTime> {
     let text = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
     let time = PrimitiveDateTime::parse(text, TIMESTAMP_FORMAT).ok()?;
     Some(time.assume_utc().into())
@@ -399,7 +399,7 @@ impl RecordingWriter {
             tracing::warn!(%error, "a review that cannot be redacted is not recorded");
             return 1;
         }
-        let (length, most) = (self.lines.len() - before, self.files.most());
+        let (length, most) = (self.lines.len() - before, self.files.max_append_bytes());
         if length > most {
             self.lines.truncate(before);
             tracing::warn!(bytes = length, most, "a review is too long to be recorded");
@@ -458,8 +458,8 @@ impl BatchWriter<Vec<RecordedReview>> for RecordingWriter {
         self.files.flush(SystemTime::now());
     }
 
-    fn rest(&mut self) -> Option<Duration> {
-        Some(self.files.rest(SystemTime::now()))
+    fn idle(&mut self) -> Option<Duration> {
+        Some(self.files.maintain(SystemTime::now()))
     }
 }
 

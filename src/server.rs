@@ -99,7 +99,7 @@ pub enum ServerError {
 
 /// A gateway that listens but does not serve yet.
 pub struct Server {
-    reviews: TcpListener,
+    review_listener: TcpListener,
     admin: TcpListener,
     console: Option<TcpListener>,
     addresses: ListenAddresses,
@@ -139,7 +139,7 @@ impl Server {
             console: console.as_ref().map(TcpListener::local_addr).transpose()?,
         };
         Ok(Self {
-            reviews,
+            review_listener: reviews,
             admin,
             console,
             addresses,
@@ -166,7 +166,7 @@ impl Server {
 
     async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
         let Self {
-            reviews,
+            review_listener: reviews,
             admin,
             console,
             shared,
@@ -179,12 +179,12 @@ impl Server {
             .map(|listener| console::start(&shared, listener))
             .transpose()?;
         let connections = &shared.lifecycle.connections;
-        let limits = limits(&shared.state, accept::connections());
+        let limits = limits(&shared.state, accept::affordable_connections());
         let mut listening = Box::pin(async {
             tokio::select! {
                 ended = accept::accept(reviews, connections, limits, |accepted| workers.serve(accepted)) => ended,
                 () = connections.watch() => Ok(()),
-                () = give_back() => Ok(()),
+                () = return_freed_memory() => Ok(()),
                 _ = admin_ended => Ok(()),
             }
         });
@@ -320,7 +320,7 @@ impl Signals {
         })
     }
 
-    /// Waits for SIGTERM or SIGINT. At each SIGHUP before that, calls `hang_up`.
+    /// Waits for SIGTERM or SIGINT. At each SIGHUP before that, calls `handle_sighup`.
     pub async fn until_terminated(mut self, hang_up: impl Fn()) {
         loop {
             tokio::select! {
@@ -332,17 +332,17 @@ impl Signals {
     }
 }
 
-/// The interval between two allocations of [`give_back`].
-const COLLECT_INTERVAL: Duration = Duration::from_secs(3);
+/// The interval between two allocations of [`return_freed_memory`].
+const MEMORY_RETURN_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Larger than any allocation that the allocator serves from a page shared with others.
 const MIN_COLLECTED_BYTES: usize = 16 << 20;
 
 /// Makes and frees a large allocation every few seconds, forever: mimalloc looks for memory to
 /// return to the system only when a page is freed (`docs/decisions/mimalloc.md`).
-pub(crate) async fn give_back() {
+pub(crate) async fn return_freed_memory() {
     loop {
-        sleep(COLLECT_INTERVAL).await;
+        sleep(MEMORY_RETURN_INTERVAL).await;
         // The memory is never written, so the system provides no pages for it.
         drop(black_box(Vec::<u8>::with_capacity(MIN_COLLECTED_BYTES)));
     }

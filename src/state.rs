@@ -54,8 +54,8 @@ pub use load::{check, last_good, load, policies};
 pub use snapshot::Snapshot;
 pub use watch::{RELOAD_TIMEOUT, ReloadAttempt, ReloadObserver, Reloader, Trigger, log};
 pub use watched::{
-    ClusterRegistrations, UnsyncedAnswer, UnsyncedCluster, WatchedObjects, WatchedPart, WatchedRegistration,
-    WatchedRegistrations, WatchedText,
+    KnownWebhookConfigurations, UnsyncedCluster, UnsyncedResponse, WatchedObjects, WatchedPart,
+    WatchedRegistration, WatchedText, WatchedWebhookConfigurations,
 };
 
 /// The snapshot in force, and the result of the last attempt to replace it.
@@ -114,7 +114,7 @@ impl ReloadState {
     /// Puts `snapshot` in force, which is the last good one because the current files failed to
     /// load.
     #[must_use]
-    pub fn of_last_good(
+    pub fn with_last_good(
         failure: ReloadFailure,
         snapshot: Snapshot,
         source: Arc<dyn ManifestSource>,
@@ -278,7 +278,7 @@ pub struct SourceFiles {
     /// The faults of the files that the gateway's administrator wrote.
     pub faults: Faults,
     /// The faults of the files of single clusters, which are followed as before.
-    pub of_clusters: HeldBack,
+    pub cluster_faults: HeldBack,
 }
 
 /// The status of one cluster.
@@ -321,7 +321,7 @@ pub struct LeftOutCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// There are none yet: only the files are in force.
-    Nowhere,
+    None,
     /// The cache file, as they were last saved.
     Saved,
     /// The API server.
@@ -330,11 +330,11 @@ pub enum Origin {
 
 /// No source: only the files are in force.
 #[derive(Debug, Clone, Copy)]
-pub struct FilesAlone;
+pub struct NoManifestSource;
 
-// === impl FilesAlone ===
+// === impl NoManifestSource ===
 
-impl ManifestSource for FilesAlone {
+impl ManifestSource for NoManifestSource {
     fn objects(&self, _: &Config) -> Vec<Arc<WatchedObjects>> {
         Vec::new()
     }

@@ -93,7 +93,7 @@ struct ObjectReader<'k> {
 // === impl UsageCounts ===
 
 impl UsageCounts {
-    /// Counts nothing until [`follow`](Self::follow). `dropped` counts decisions that are missing
+    /// Counts nothing until [`follow`](Self::apply). `dropped` counts decisions that are missing
     /// in the files, `other` those that have no row of their own.
     #[must_use]
     pub fn new(dropped: IntCounter, other: IntCounter) -> Self {
@@ -113,7 +113,7 @@ impl UsageCounts {
     /// then.
     pub fn follow(&self, settings: Option<&FolderBounds>, clusters: usize) -> io::Result<()> {
         self.clusters.store(clusters, Ordering::Relaxed);
-        self.queue.follow(settings, |bounds| {
+        self.queue.apply(settings, |bounds| {
             let (counters, clusters) = (self.counters.clone(), Arc::clone(&self.clusters));
             let writer = UsageWriter::open(bounds, counters, clusters, SystemTime::now())?;
             let queue = QueueSettings {
@@ -176,7 +176,7 @@ impl ObjectUsage {
             files => files?,
         };
         files.reverse();
-        let text = mention(key);
+        let text = row_pattern(key);
         let (finder, mut read) = (Finder::new(&text), 0);
         let mut reader = ObjectReader {
             key,
@@ -197,7 +197,7 @@ impl ObjectUsage {
 }
 
 /// The string that every row naming the object contains.
-fn mention(key: UsedObjectKey<'_>) -> String {
+fn row_pattern(key: UsedObjectKey<'_>) -> String {
     // Escaped as in the rows: JSON allows several ways to escape a character.
     let quoted = |text: &str| {
         let mut quoted = String::new();

@@ -80,14 +80,14 @@ impl<'w> ConfiguredWebhook<'w> {
 
 /// Upstreams by the cluster whose settings apply, and by `configuration/name`. One name has several
 /// if manifests with different clients use it.
-type UpstreamsByOwner = BTreeMap<Option<String>, HashMap<String, Vec<Arc<Upstream>>>>;
+type UpstreamsBySettings = BTreeMap<Option<String>, HashMap<String, Vec<Arc<Upstream>>>>;
 
 /// Upstreams by the address of their webhook in memory.
 type UpstreamsByAddress = HashMap<usize, (Arc<Webhook>, Arc<Upstream>)>;
 
 #[derive(Debug, Default)]
 struct KnownUpstreams {
-    by_owner: UpstreamsByOwner,
+    by_owner: UpstreamsBySettings,
     /// By the cluster whose settings apply. Each webhook is kept with its upstream, so that no
     /// other webhook can get its address. Clusters may share a webhook.
     by_address: BTreeMap<Option<String>, UpstreamsByAddress>,
@@ -102,7 +102,7 @@ const MAX_MARGIN: Duration = Duration::from_millis(100);
 /// When the calls for a review that arrived at `since` must have ended, so that the response
 /// reaches the caller before its `deadline`.
 #[must_use]
-pub fn end_of_calls(since: Instant, deadline: Instant) -> Instant {
+pub fn call_deadline(since: Instant, deadline: Instant) -> Instant {
     let allowed = deadline.saturating_duration_since(since);
     deadline
         .checked_sub(MAX_MARGIN.min(allowed / 10))
@@ -164,7 +164,10 @@ impl Upstreams {
             let before = previous.map(|previous| previous.webhooks.named(&owner, webhook));
             let same = known.by_owner.entry(owner.clone()).or_default();
             let same = same.entry(webhook.id()).or_default();
-            let upstream = same.iter().find(|upstream| upstream.is(&webhook.client)).cloned();
+            let upstream = same
+                .iter()
+                .find(|upstream| upstream.has_config(&webhook.client))
+                .cloned();
             let upstream = upstream.unwrap_or_else(|| {
                 let before = before.unwrap_or_default();
                 let new = Arc::new(Upstream::new(

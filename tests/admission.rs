@@ -38,7 +38,7 @@ use serde_json::{Value, json};
 
 use inner::{manifests, outcome};
 use portcullis_cel::json::Document;
-use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::webhook::fail_every_call;
 use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, RunOptions};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
@@ -360,7 +360,7 @@ fn a_review_may_be_limited_to_one_policy() {
             only: Some(only),
             ..RunOptions::new(&access, Time::UNIX_EPOCH)
         };
-        Chain::run(Phase::Validate, &set, &review.request, run, &mut nobody)
+        Chain::run(Phase::Validate, &set, &review.request, run, &mut fail_every_call)
     };
     assert!(run("p").denial.is_some());
     assert!(run("q").denial.is_none());

@@ -21,7 +21,7 @@ use std::time::Duration;
 use inner::{manifests, patched};
 use portcullis_cel::json::Document;
 use portcullis_policy::admission::run::{MatchFinding, Recorder, TraceStep};
-use portcullis_policy::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
+use portcullis_policy::admission::webhook::{Call, CallFailure, WebhookCallResult, WebhookReply};
 use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, RunOptions};
 use portcullis_policy::api::{AdmissionReview, ReviewVersion};
 use portcullis_policy::authorization::PolicySet;
@@ -81,18 +81,18 @@ fn mk_review() -> Document<'static> {
     Document::parse(creation_of_pod("ns", &mk_pod()).to_string()).unwrap()
 }
 
-fn answer(reply: WebhookReply) -> WebhookAnswer {
-    WebhookAnswer {
+fn answer(reply: WebhookReply) -> WebhookCallResult {
+    WebhookCallResult {
         result: Ok(reply),
         took: Duration::ZERO,
     }
 }
 
-fn allowing() -> WebhookAnswer {
+fn allowing() -> WebhookCallResult {
     answer(WebhookReply::default())
 }
 
-fn patching(operations: &Value) -> WebhookAnswer {
+fn patching(operations: &Value) -> WebhookCallResult {
     answer(WebhookReply {
         patch: Some(operations.to_string().into_bytes().into()),
         patch_type: "JSONPatch".to_owned(),
@@ -101,7 +101,7 @@ fn patching(operations: &Value) -> WebhookAnswer {
 }
 
 /// What comes of a run, who was asked, and what the object has become.
-fn run(phase: Phase, text: &str, ask: impl Fn(&Call) -> WebhookAnswer) -> (Outcome, Vec<String>, Value) {
+fn run(phase: Phase, text: &str, ask: impl Fn(&Call) -> WebhookCallResult) -> (Outcome, Vec<String>, Value) {
     let (set, document, access) = (mk_set(text), mk_review(), PolicySet::default());
     let review = AdmissionReview::decode(&document).unwrap();
     let mut asked = Vec::new();
@@ -248,7 +248,7 @@ externalAdmissionHooks:
 ";
     let (outcome, asked, _) = run(Phase::Validate, text, |call| {
         assert_eq!(call.version, ReviewVersion::V1alpha1);
-        WebhookAnswer {
+        WebhookCallResult {
             result: Err(CallFailure::Failed("failed to call webhook: EOF".to_owned())),
             took: Duration::ZERO,
         }
@@ -271,8 +271,8 @@ fn a_recorder_hears_of_webhooks_and_initializers() {
                     MatchFinding::Misses(miss) => format!("{}: {}", webhook.configuration, miss.as_str()),
                     MatchFinding::Fails(why) => why,
                 },
-                TraceStep::Asked { call, .. } => format!("{} is asked", call.webhook.configuration),
-                TraceStep::Answered(result) => format!("{:?}", result.verdict),
+                TraceStep::Called { call, .. } => format!("{} is asked", call.webhook.configuration),
+                TraceStep::CallCompleted(result) => format!("{:?}", result.verdict),
                 TraceStep::Initializer { name, is_there, .. } => format!("{name} is there: {is_there}"),
                 TraceStep::Changed { patch, .. } => patch,
                 _ => return,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use portcullis_cel::json::Document;
-use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::webhook::fail_every_call;
 use portcullis_policy::admission::{
     AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, RunOptions,
 };
@@ -45,7 +45,7 @@ fn judged(set: &AdmissionSet, request: &Request<'_>, access: &PolicySet) -> Outc
         set,
         request,
         RunOptions::new(access, Time::UNIX_EPOCH),
-        &mut nobody,
+        &mut fail_every_call,
     )
 }
 

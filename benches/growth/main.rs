@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant, SystemTime};
 
-use portcullis::state::{self, FilesAlone, ReloadAttempt, ReloadState, Reloader, Snapshot};
+use portcullis::state::{self, NoManifestSource, ReloadAttempt, ReloadState, Reloader, Snapshot};
 use portcullis_policy::authorization::proof::{
     InvariantProof, InvariantStatus, UnknownRoles, WorkLimit, difference,
 };
@@ -110,7 +110,7 @@ fn row(size: &Size) {
     let (start, start_cpu, snapshot) = measured(|| load(&setup));
     let set = snapshot.policies.for_cluster(&setup.cluster());
     let (decision, proofs) = (decision(set), proofs(set));
-    let state = ReloadState::new(snapshot, Arc::new(FilesAlone));
+    let state = ReloadState::new(snapshot, Arc::new(NoManifestSource));
     let (ended, reloads) = channel();
     let observer = Box::new(move |attempt: ReloadAttempt<'_>| {
         let is_reloaded = matches!(attempt, ReloadAttempt::Reloaded(_));
@@ -151,7 +151,7 @@ fn row(size: &Size) {
 }
 
 fn load(setup: &Setup) -> Snapshot {
-    let (snapshot, faults) = state::load(&setup.configuration(), &FilesAlone, None, SystemTime::now());
+    let (snapshot, faults) = state::load(&setup.configuration(), &NoManifestSource, None, SystemTime::now());
     snapshot.unwrap_or_else(|| panic!("{faults}"))
 }
 

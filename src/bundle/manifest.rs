@@ -239,7 +239,7 @@ impl ImageManifest {
 impl BundleManifest {
     /// Parses the manifest of a bundle, whose name and sequence must be allowed by `source`.
     pub(crate) fn parse(text: &[u8], source: &BundleSource) -> Result<Self, BundleError> {
-        let manifest = Self::of_any(text)?;
+        let manifest = Self::parse_unchecked(text)?;
         if manifest.name != source.name {
             return Err(BundleError::Name {
                 found: manifest.name,
@@ -256,7 +256,7 @@ impl BundleManifest {
     }
 
     /// Parses the manifest of a bundle with any name and sequence.
-    pub(crate) fn of_any(text: &[u8]) -> Result<Self, BundleError> {
+    pub(crate) fn parse_unchecked(text: &[u8]) -> Result<Self, BundleError> {
         let refused = |reason: &str| BundleError::Manifest(reason.to_owned());
         let manifest = ImageManifest::parse(text)?;
         if manifest.artifact_type.as_deref() != Some(ARTIFACT_TYPE) {
@@ -306,7 +306,7 @@ mod tests {
         let created = Time::parse("2026-11-27T10:00:00Z").unwrap();
         let manifest = ImageManifest::of_bundle("policies", 7, created, b"layer");
         let text = serde_json::to_string(&manifest).unwrap();
-        let read = BundleManifest::of_any(text.as_bytes()).unwrap();
+        let read = BundleManifest::parse_unchecked(text.as_bytes()).unwrap();
         assert_eq!(
             (read.name.as_str(), read.sequence, read.created, &read.digest),
             ("policies", 7, created, &digest(text.as_bytes()))
@@ -342,7 +342,7 @@ mod tests {
         ] {
             let changed = text.replace(from, to);
             assert_ne!(changed, text, "{from}");
-            let error = BundleManifest::of_any(changed.as_bytes())
+            let error = BundleManifest::parse_unchecked(changed.as_bytes())
                 .unwrap_err()
                 .to_string();
             assert!(error.contains(expected), "{from}: {error}");

@@ -139,7 +139,7 @@ impl Registry {
         let path = format!("manifests/{version}");
         let text = self.get(&path, MAX_DOCUMENT_BYTES).await?;
         match text {
-            Some(text) if is_digest(version) && digest(&text) != version => Err(swapped(version)),
+            Some(text) if is_digest(version) && digest(&text) != version => Err(digest_mismatch(version)),
             text => Ok(text),
         }
     }
@@ -156,7 +156,7 @@ impl Registry {
         let content = self.get(&format!("blobs/{}", blob.digest), size).await?;
         let content = content.ok_or_else(|| self.error(format_args!("has no blob `{}`", blob.digest)))?;
         if content.len() != size || digest(&content) != blob.digest {
-            return Err(swapped(&blob.digest));
+            return Err(digest_mismatch(&blob.digest));
         }
         Ok(content)
     }
@@ -214,7 +214,7 @@ impl Registry {
         let reply = self
             .exchange(uploads.clone(), &RegistryRequest::new(Method::POST))
             .await?;
-        let reply = self.expect(reply)?;
+        let reply = self.check_status(reply)?;
         let mut upload = self.location(&uploads, &reply)?;
         let sign = if upload.path.contains('?') { '&' } else { '?' };
         upload.path.push_str(&format!("{sign}digest={digest}"));
@@ -224,7 +224,7 @@ impl Registry {
             ..RegistryRequest::new(Method::PUT)
         };
         let reply = self.exchange(upload, &put).await?;
-        self.expect(reply).map(drop)
+        self.check_status(reply).map(drop)
     }
 
     /// Stores a manifest under a tag.
@@ -236,7 +236,7 @@ impl Registry {
             ..RegistryRequest::new(Method::PUT)
         };
         let reply = self.exchange(manifest, &put).await?;
-        self.expect(reply).map(drop)
+        self.check_status(reply).map(drop)
     }
 
     /// Returns the content at `path` of the repository; `None` if there is none.
@@ -250,7 +250,7 @@ impl Registry {
         let reply = self.exchange(self.endpoint(path), &request).await?;
         match reply.status {
             StatusCode::NOT_FOUND => Ok(None),
-            _ => self.expect(reply).map(|reply| Some(reply.body)),
+            _ => self.check_status(reply).map(|reply| Some(reply.body)),
         }
     }
 
@@ -322,7 +322,7 @@ impl Registry {
     async fn token(&self, endpoint: &RegistryEndpoint) -> Result<HeaderValue, BundleError> {
         let request = RegistryRequest::new(Method::GET);
         let reply = self.send(endpoint, &request, self.credentials.as_ref()).await?;
-        let reply = self.expect(reply)?;
+        let reply = self.check_status(reply)?;
         let token: Option<TokenReply> = serde_json::from_slice(&reply.body).ok();
         let token = token.and_then(|reply| reply.token.or(reply.access_token));
         let header = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
@@ -438,7 +438,7 @@ impl Registry {
         found.ok_or_else(|| self.error("redirects to an address that does not begin with `https`"))
     }
 
-    fn expect(&self, reply: RegistryReply) -> Result<RegistryReply, BundleError> {
+    fn check_status(&self, reply: RegistryReply) -> Result<RegistryReply, BundleError> {
         match reply.status {
             status if status.is_success() => Ok(reply),
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(self.error(format_args!(
@@ -461,7 +461,7 @@ fn newest(all: Vec<Descriptor>, wanted: impl Fn(&Descriptor) -> bool) -> impl It
     all.into_iter().rev().filter(fits).take(MAX_SIGNATURES)
 }
 
-fn swapped(digest: &str) -> BundleError {
+fn digest_mismatch(digest: &str) -> BundleError {
     BundleError::Registry(format!(
         "the content that the registry sent for `{digest}` has another digest"
     ))

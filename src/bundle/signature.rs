@@ -188,7 +188,7 @@ impl VerifyKeys {
             return Err("another key signed it, or the signed content was changed");
         }
         // The payload is parsed only after the signature was verified.
-        match signature.is_about(digest) {
+        match signature.signs(digest) {
             Some(true) => Ok(()),
             Some(false) => Err("the signature is for another manifest"),
             None => Err("the signed content is not in cosign's format for artifacts"),
@@ -255,7 +255,7 @@ impl BundleSignature {
 
     /// Whether it signs the manifest with this digest; `None` if the payload is not that of a
     /// signature.
-    fn is_about(&self, digest: &str) -> Option<bool> {
+    fn signs(&self, digest: &str) -> Option<bool> {
         match self.form {
             SignatureForm::SimpleSigning => {
                 let SimpleSigning { critical } = serde_json::from_slice(&self.payload).ok()?;

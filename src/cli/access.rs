@@ -8,7 +8,7 @@ use super::policy_files::{At, PolicyFiles};
 use portcullis_policy::authorization::{
     EscalationQuery, EscalationTarget, OpenTarget, PolicySet, ServiceAccount, Within,
 };
-use portcullis_policy::explain::access::{OddQuestion, WhatCanQuestion, WhoCanQuestion};
+use portcullis_policy::explain::access::{QuestionError, WhatCanQuestion, WhoCanQuestion};
 use portcullis_policy::explain::escalation_admission::PodReview;
 use portcullis_policy::explain::escalations::{self, EscalationAnswer, EscalationQuestionError, RunningPods};
 use portcullis_policy::explain::request::warning_of_missing_groups;
@@ -67,7 +67,7 @@ pub(crate) struct NamespaceArguments {
 impl NamespaceArguments {
     /// The namespace of the query. `default` is used if none is named, for example that of a
     /// kubeconfig context.
-    pub(crate) fn within(&self, default: Option<&str>) -> Within {
+    pub(crate) fn namespace_scope(&self, default: Option<&str>) -> Within {
         if self.all_namespaces {
             return Within::AnyNamespace;
         }
@@ -123,14 +123,14 @@ impl WhoCan {
         let mut question = self.question()?;
         let loaded = self.files.load_with_default_roles()?;
         if let OpenTarget::Resource(resource) = &mut question.request.target {
-            resource.within = self.place.within(loaded.namespace.as_deref());
+            resource.within = self.place.namespace_scope(loaded.namespace.as_deref());
         }
         let set = loaded.policies.for_cluster(&self.files.cluster);
         if format == Format::Text {
             self.files.warn_of_unknown_rbac(&loaded);
             self.warn(&question, set);
             for authorizer in &loaded.authorizers {
-                output::complain(format_args!(
+                output::print_error(format_args!(
                     "warning: the authorizer `{}` decides requests that the policies do not decide; subjects \
                     that it allows are not listed",
                     authorizer.name
@@ -147,11 +147,11 @@ impl WhoCan {
 
     fn question(&self) -> Result<WhoCanQuestion, CommandError> {
         let name = self.name.as_deref();
-        let place = self.place.is_named().then(|| self.place.within(None));
+        let place = self.place.is_named().then(|| self.place.namespace_scope(None));
         WhoCanQuestion::new(&self.verb, &self.target, name, place).map_err(|odd| {
             let message = match odd {
-                OddQuestion::PathInPlace => "a path cannot be combined with `--name`, `-n` and `-A`",
-                OddQuestion::Incomplete => {
+                QuestionError::PathInPlace => "a path cannot be combined with `--name`, `-n` and `-A`",
+                QuestionError::Incomplete => {
                     "name a verb and a resource, such as `get pods`, or a verb and a path"
                 }
             };
@@ -164,12 +164,12 @@ impl WhoCan {
         if self.place.is_named()
             && let Some(resource) = question.in_no_namespace(set)
         {
-            output::complain(format_args!(
+            output::print_error(format_args!(
                 "warning: `{resource}` are cluster-scoped: `-n` and `-A` have no effect"
             ));
         }
         for hint in question.hints(set) {
-            output::complain(format_args!("warning: {hint}"));
+            output::print_error(format_args!("warning: {hint}"));
         }
     }
 }
@@ -228,7 +228,7 @@ impl WhatCan {
         };
         let question = WhatCanQuestion {
             user,
-            within: self.place.within(loaded.namespace.as_deref()),
+            within: self.place.namespace_scope(loaded.namespace.as_deref()),
         };
         let now = self.at.time();
         let time = TimeLimit::new();
@@ -240,7 +240,7 @@ impl WhatCan {
             self.files.warn_of_unknown_rbac(&loaded);
         }
         if question.is_never_asked() && format != WhatCanFormat::Json {
-            output::complain(
+            output::print_error(
                 "warning: an API server allows `system:masters` everything, without calling a \
                 webhook",
             );
@@ -248,7 +248,7 @@ impl WhatCan {
         if let Some(warning) = warning_of_missing_groups(&question.user)
             && format != WhatCanFormat::Json
         {
-            output::complain(format_args!("warning: {warning}"));
+            output::print_error(format_args!("warning: {warning}"));
         }
         let report = answer.report();
         match format {

@@ -149,7 +149,7 @@ impl RequestAccess {
         }
         let metadata = match self.name {
             Some(name) => json!({"name": name}),
-            None => json!({"generateName": prefix(&self.role)}),
+            None => json!({"generateName": generate_name(&self.role)}),
         };
         let object = json!({
             "apiVersion": "portcullis.dev/v1alpha1",
@@ -192,7 +192,7 @@ impl RequestAccess {
 }
 
 /// The `generateName` of an AccessRequest for `role`.
-fn prefix(role: &str) -> String {
+fn generate_name(role: &str) -> String {
     const MAX_BYTES: usize = 40;
     let plain = |letter: char| match letter.to_ascii_lowercase() {
         letter @ ('a'..='z' | '0'..='9') => letter,
@@ -258,7 +258,7 @@ impl AccessDecision {
             )));
         }
         let mut words = Lines::new();
-        let (author, what) = (one_line(author), said(&changed));
+        let (author, what) = (one_line(author), description(&changed));
         words.each(
             "",
             &format!("accessrequest.portcullis.dev/{name} {done} by {author}: {what}"),
@@ -269,7 +269,7 @@ impl AccessDecision {
 }
 
 /// Describes the present AccessRequest, which may have been replaced since the user read it.
-fn said(object: &Value) -> String {
+fn description(object: &Value) -> String {
     let field = |name: &str| one_line(text(object, &format!("/spec/{name}"))).to_string();
     let names = |name: &str| {
         let names = object.pointer(&format!("/spec/{name}")).and_then(Value::as_array);
@@ -301,13 +301,13 @@ fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
 /// Lets the AccessRequests in `paths` and in the manifests of `config` grant access in `loaded`,
 /// regardless of their age, in the clusters whose configuration allows that. Without `config`, the
 /// manifests are treated as those of a cluster with `admission: Declared` and `accessRequests: {}`.
-pub(crate) fn count_those_of_files(
+pub(crate) fn apply_access_requests_of_files(
     loaded: &mut LoadedPolicies,
     config: Option<&Path>,
     paths: &[PathBuf],
 ) -> Faults {
-    let mut files = config.map_or_else(Vec::new, |config| config::examine(config).0.manifests);
-    files.extend(policy_files::everywhere(paths));
+    let mut files = config.map_or_else(Vec::new, |config| config::load_valid_parts(config).0.manifests);
+    files.extend(policy_files::for_all_clusters(paths));
     let (requests, faults) = of_files(&files);
     let mut do_any_grant = requests.is_empty();
     let clusters = loaded.policies.clusters.iter_mut();
@@ -320,7 +320,7 @@ pub(crate) fn count_those_of_files(
                 knowledge: ReviewKnowledge::Assumed,
                 ..ReviewedResources::default()
             };
-            *set = Arc::new(set.as_ref().clone().reviewing(Some(assumed)));
+            *set = Arc::new(set.as_ref().clone().with_reviewed_resources(Some(assumed)));
         }
         let own = requests
             .iter()
@@ -332,7 +332,7 @@ pub(crate) fn count_those_of_files(
         }
     }
     if !do_any_grant {
-        output::complain(
+        output::print_error(
             "note: the AccessRequests grant nothing: set `authorization.accessRequests`, and \
             `clusters[].admission` of their cluster",
         );
@@ -374,14 +374,14 @@ mod tests {
         let mut object = json!({"spec": {"role": "edit", "namespaces": ["prod", "dev"], "duration": "2h",
             "reason": "INC-1\nINC-2", "requester": {"username": "ann"}}});
         assert_eq!(
-            said(&object),
+            description(&object),
             "ann asks for edit in prod, dev for 2h (INC-1\\nINC-2)"
         );
         object["spec"]["namespaces"] = json!(null);
         object["spec"]["lifts"] = json!(["frozen"]);
         object["spec"]["reason"] = json!("INC-1");
         assert_eq!(
-            said(&object),
+            description(&object),
             "ann asks for edit in the whole cluster for 2h, lifting frozen (INC-1)"
         );
     }
@@ -394,7 +394,7 @@ mod tests {
             ("::", "request-"),
             (&"a".repeat(300), &format!("{}-", "a".repeat(40))),
         ] {
-            assert_eq!(prefix(role), expected);
+            assert_eq!(generate_name(role), expected);
         }
     }
 }

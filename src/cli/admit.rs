@@ -14,7 +14,7 @@ use portcullis_policy::explain::admission::{
     OfflineReviewResult, PHASES,
 };
 use portcullis_policy::explain::objects::{
-    self, ADD_DEFINITION, CustomKinds, ManifestRequest, ReviewOfManifest, ReviewsOfManifests,
+    self, ADD_DEFINITION, KnownKinds, ManifestRequest, ReviewOfManifest, ReviewsOfManifests,
 };
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::field::Faults;
@@ -91,7 +91,7 @@ impl Admit {
             recorder: None,
         };
         match (review, &self.review, &self.manifests.filename) {
-            (Some(_), ..) if self.manifests.is_any_named() => Err(CommandError::Usage(
+            (Some(_), ..) if self.manifests.has_other_arguments() => Err(CommandError::Usage(
                 "a review already contains the operation and the user: use `--operation`, `--user` and \
                 similar flags only with `-f`"
                     .to_owned(),
@@ -103,7 +103,7 @@ impl Admit {
                     &AdmitInWords(&answered).lines(),
                     &AdmitExplained::new(&answered),
                 )?;
-                Ok(result(&answered))
+                Ok(command_result(&answered))
             }
             (_, _, Some(path)) => {
                 let set = loaded.admission.for_cluster(&self.files.cluster);
@@ -162,7 +162,7 @@ fn recorded_answers(path: &Path) -> Result<RecordedAnswers, CommandError> {
     RecordedAnswers::of_text(&path, &text).map_err(|faults| CommandError::Faulty { path, faults })
 }
 
-fn result(answered: &OfflineReviewResult) -> CommandResult {
+fn command_result(answered: &OfflineReviewResult) -> CommandResult {
     match &answered.decided {
         Ok(decided) if decided.outcome.denial.is_none() => CommandResult::Success,
         _ => CommandResult::Failure,
@@ -200,7 +200,7 @@ pub(crate) fn answer_each(
 /// Success if all objects are admitted.
 pub(crate) fn result_of_all(objects: &[AnsweredObject]) -> CommandResult {
     let mut objects = objects.iter();
-    match objects.all(|object| result(&object.answered) == CommandResult::Success) {
+    match objects.all(|object| command_result(&object.answered) == CommandResult::Success) {
         true => CommandResult::Success,
         false => CommandResult::Failure,
     }
@@ -265,7 +265,7 @@ impl ManifestArguments {
     pub(crate) fn reviews(
         &self,
         path: &Path,
-        kinds: &CustomKinds,
+        kinds: &KnownKinds,
         definitions: impl FnOnce() -> Vec<Document>,
         is_named: impl Fn(&str, &str) -> bool,
     ) -> Result<ReviewsOfManifests, CommandError> {
@@ -304,7 +304,7 @@ impl ManifestArguments {
     }
 
     /// Whether an argument other than `-f` is present.
-    pub(crate) const fn is_any_named(&self) -> bool {
+    pub(crate) const fn has_other_arguments(&self) -> bool {
         let Self {
             user, operation, old, ..
         } = self;

@@ -16,7 +16,9 @@ use portcullis_policy::explain::admission::{
 use portcullis_policy::explain::authorization::{AuthorizationAnswer, DecisionExplanation};
 use portcullis_policy::explain::objects::ManifestRequest;
 use portcullis_policy::explain::recorded::RecordedAnswers;
-use portcullis_policy::explain::request::{Misfit, RequestArguments, warning_of_missing_groups, with_group};
+use portcullis_policy::explain::request::{
+    ArgumentError, RequestArguments, warning_of_missing_groups, with_group,
+};
 use portcullis_policy::model::{Attributes, Decision, ResourceAttributes, Target, Time};
 
 /// Decide one authorization request offline, and explain the decision.
@@ -129,11 +131,14 @@ impl Authorize {
             })?;
             return decide(format, &files, (&review.attributes, now), &object);
         }
-        let attributes = flags.request().attributes().map_err(|misfits| usage(&misfits))?;
+        let attributes = flags
+            .request()
+            .attributes()
+            .map_err(|misfits| misfit_error(&misfits))?;
         if let Some(warning) = warning_of_missing_groups(&attributes.user)
             && format == Format::Text
         {
-            output::complain(format_args!("warning: {warning}"));
+            output::print_error(format_args!("warning: {warning}"));
         }
         decide(format, &files, (&attributes, now), &object)
     }
@@ -156,7 +161,7 @@ fn decide(
         answer
             .hints
             .iter()
-            .for_each(|hint| output::complain(format_args!("warning: {hint}")));
+            .for_each(|hint| output::print_error(format_args!("warning: {hint}")));
     }
     let decision = answer.consulted.authorization.decision;
     let mut words = answer.in_words();
@@ -165,7 +170,7 @@ fn decide(
         words.line("/validate:");
         words.append(&AdmitAllInWords(objects, notes).lines());
     }
-    let report = BothHalves {
+    let report = AuthorizeReport {
         authorization: answer.report(),
         validate: validated
             .as_ref()
@@ -183,7 +188,7 @@ fn decide(
 
 /// The JSON output: the decisions of `/authorize` and, if an object is named, of `/validate`.
 #[derive(Serialize)]
-struct BothHalves<'a> {
+struct AuthorizeReport<'a> {
     #[serde(flatten)]
     authorization: DecisionExplanation<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -311,7 +316,7 @@ fn note_default_roles(
     loaded.add_default_roles();
     let answer = AuthorizationAnswer::new(&loaded, &files.cluster, attributes, now);
     if answer.consulted.authorization.decision == Decision::Allow {
-        output::complain(format_args!(
+        output::print_error(format_args!(
             "note: {lacking}: their Kubernetes defaults would allow this{}",
             files.effect()
         ));
@@ -343,7 +348,7 @@ impl Flags {
 }
 
 /// The error for arguments that do not fit, with the names of their flags.
-fn usage(misfits: &[Misfit]) -> CommandError {
+fn misfit_error(misfits: &[ArgumentError]) -> CommandError {
     let flag = |field| match field {
         "labelSelector" => "-l",
         "fieldSelector" => "--field-selector",

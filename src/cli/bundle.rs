@@ -187,19 +187,19 @@ impl BuildBundle {
     /// The manifests, with their paths relative to the arguments. It is an error if one is invalid.
     fn files(&self) -> Result<Vec<BundleFile>, CommandError> {
         for path in &self.paths {
-            policy_files::readable(path)?;
+            policy_files::check_readable(path)?;
         }
-        let (sources, mut faults) = state::read_manifests(&policy_files::everywhere(&self.paths));
+        let (sources, mut faults) = state::read_manifests(&policy_files::for_all_clusters(&self.paths));
         let options = Options {
             now: Some(SystemTime::now().into()),
             ..Options::default()
         };
         faults.append(manifest::load(&sources, &options).1);
         if faults.has_errors() {
-            let path = policy_files::shown(&self.paths);
+            let path = policy_files::joined_paths(&self.paths);
             return Err(CommandError::Faulty { path, faults });
         }
-        faults.iter().for_each(output::complain);
+        faults.iter().for_each(output::print_error);
         Ok(sources.into_iter().map(|source| self.file(source)).collect())
     }
 
@@ -222,11 +222,11 @@ impl PushBundle {
             } = &self.registry;
             let (ca_bundle, credentials) = (ca_bundle.as_deref(), credentials.as_deref());
             let mut registry = Registry::new(reference, RegistryAccess::Push, ca_bundle, credentials)?;
-            within_time(bundle.push(&mut registry, reference))
+            with_timeout(bundle.push(&mut registry, reference))
         });
         let digest = match pushed {
             Ok(digest) => digest,
-            Err(error) => return refused(&error),
+            Err(error) => return refusal_result(&error),
         };
         let BundleReference {
             registry, repository, ..
@@ -252,7 +252,7 @@ impl PullBundle {
         check_empty(&into)?;
         let bundle = match pulled(&source) {
             Ok(bundle) => bundle,
-            Err(error) => return refused(&error),
+            Err(error) => return refusal_result(&error),
         };
         write_files(&bundle, &into).map_err(|error| CommandError::file("write", &into, error))?;
         report(&source, &bundle, format)
@@ -264,7 +264,7 @@ impl VerifyBundle {
         let source = self.signed.source()?;
         match pulled(&source) {
             Ok(bundle) => report(&source, &bundle, self.output.output),
-            Err(error) => refused(&error),
+            Err(error) => refusal_result(&error),
         }
     }
 }
@@ -290,7 +290,7 @@ impl SignedBundle {
 
 /// Pulls the bundles that the configuration at `path` names.
 fn pull_configured(path: &Path, format: Format) -> Result<CommandResult, CommandError> {
-    policy_files::regular(path)?;
+    policy_files::check_regular_file(path)?;
     let results = state::pull_bundles(path, &*policy_files::source());
     let results = results.map_err(|error| CommandError::Serve(error.into()))?;
     if results.is_empty() {
@@ -302,7 +302,7 @@ fn pull_configured(path: &Path, format: Format) -> Result<CommandResult, Command
         match pulled {
             Ok(manifest) => reports.push(BundleReport::new(source, manifest)),
             Err(error) => {
-                output::complain(format_args!("{}: {error}", source.reference));
+                output::print_error(format_args!("{}: {error}", source.reference));
                 result = CommandResult::Failure;
             }
         }
@@ -333,7 +333,7 @@ fn report(source: &BundleSource, bundle: &Bundle, format: Format) -> Result<Comm
 }
 
 fn pulled(source: &BundleSource) -> Result<Bundle, BundleError> {
-    let bundle = within_time(bundle::pull(source, None))?;
+    let bundle = with_timeout(bundle::pull(source, None))?;
     bundle.ok_or_else(|| BundleError::Missing(source.reference.to_string()))
 }
 
@@ -341,17 +341,17 @@ fn read(folder: &Path) -> Result<UnsignedBundle, BundleError> {
     UnsignedBundle::read_layout(folder)
 }
 
-fn within_time<T>(work: impl Future<Output = Result<T, BundleError>>) -> Result<T, BundleError> {
+fn with_timeout<T>(work: impl Future<Output = Result<T, BundleError>>) -> Result<T, BundleError> {
     let runtime = bundle::runtime().map_err(|error| BundleError::Registry(error.to_string()))?;
-    runtime.block_on(bundle::in_time(work))
+    runtime.block_on(bundle::with_timeout(work))
 }
 
 /// A bundle that must be rejected gives exit code 1, and any other error exit code 2.
-fn refused(error: &BundleError) -> Result<CommandResult, CommandError> {
+fn refusal_result(error: &BundleError) -> Result<CommandResult, CommandError> {
     if !error.is_refusal() {
         return Err(CommandError::Usage(error.to_string()));
     }
-    output::complain(error);
+    output::print_error(error);
     Ok(CommandResult::Failure)
 }
 

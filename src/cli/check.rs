@@ -115,9 +115,9 @@ struct FaultReport<'a> {
 impl Check {
     pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         for path in &self.paths {
-            policy_files::readable(path)?;
+            policy_files::check_readable(path)?;
         }
-        let paths = policy_files::applied(&self.paths)?;
+        let paths = policy_files::applied_files(&self.paths)?;
         if self.migrate {
             let format = self.output.output.plain().ok_or_else(|| {
                 CommandError::Usage("`--migrate` prints text or JSON: remove `-o sarif`".to_owned())
@@ -129,21 +129,21 @@ impl Check {
             false => Some(policy_files::configuration(self.config.as_deref())?),
         };
         let mut faults = match &config {
-            None => policy_files::of_paths(&paths).1,
+            None => policy_files::load_paths(&paths).1,
             Some(config) => policy_files::faults_of_configuration(config, &paths),
         };
         if !paths.is_empty() && !faults.has_errors() && !policy_files::has_objects(&paths) {
             return Err(CommandError::Usage(format!(
                 "nothing was checked: there are no objects in `{}` (`portcullis test` reads suites)",
-                policy_files::shown(&self.paths)
+                policy_files::joined_paths(&self.paths)
             )));
         }
         let mut holding = 0;
         if !faults.has_errors()
-            && let Some((mut loaded, documents)) = decided_by(config.as_deref(), &paths)
+            && let Some((mut loaded, documents)) = load_policies_and_documents(config.as_deref(), &paths)
         {
             if let Some(asker) = self.asker()? {
-                faults.append(set_checks::asker_faults(&loaded, &documents, &asker));
+                faults.append(set_checks::user_faults(&loaded, &documents, &asker));
             }
             let sets: Vec<&PolicySet> = loaded.sets().map(|(_, set)| set).collect();
             let idle = set_checks::idle_faults(&sets, &documents, &faults, &TimeLimit::new());
@@ -169,7 +169,7 @@ impl Check {
             context: self.context.clone(),
         };
         Ok(match &self.asker {
-            Some(text) => Some(set_checks::asker_named(text)),
+            Some(text) => Some(set_checks::parse_user(text)),
             None if live.is_named() => {
                 let (name, groups) = live.connect()?.user()?;
                 Some(set_checks::asker_user(name, groups))
@@ -180,13 +180,16 @@ impl Check {
 }
 
 /// The policies of a configuration or of manifests, and the objects that define them.
-fn decided_by(config: Option<&Path>, paths: &[PathBuf]) -> Option<(LoadedPolicies, Vec<Document>)> {
-    let mut manifests = policy_files::everywhere(paths);
+fn load_policies_and_documents(
+    config: Option<&Path>,
+    paths: &[PathBuf],
+) -> Option<(LoadedPolicies, Vec<Document>)> {
+    let mut manifests = policy_files::for_all_clusters(paths);
     let loaded = match config {
-        None => policy_files::of_paths(paths).0,
+        None => policy_files::load_paths(paths).0,
         Some(config) => {
-            manifests.extend(config::examine(config).0.manifests);
-            policy_files::of_configuration_and(config, paths).0
+            manifests.extend(config::load_valid_parts(config).0.manifests);
+            policy_files::load_configuration_with(config, paths).0
         }
     }?;
     let (sources, mut unread) = state::read_manifests(&manifests);
@@ -255,7 +258,7 @@ impl<'a> From<&'a Fault> for FaultReport<'a> {
 /// The SARIF log of `faults`.
 pub(crate) fn log(faults: &Faults) -> Value {
     let rules = FaultKind::ALL.map(rule).to_vec();
-    output::log(rules, faults.iter().map(result).collect())
+    output::sarif_log(rules, faults.iter().map(result).collect())
 }
 
 fn rule(kind: FaultKind) -> Value {
@@ -277,7 +280,7 @@ fn result(fault: &Fault) -> Value {
             Severity::Error => "error",
             Severity::Warning => "warning",
         },
-        "message": output::message(&text),
+        "message": output::sarif_message(&text),
         "locations": location(place).into_iter().collect::<Vec<_>>(),
     })
 }
@@ -294,7 +297,7 @@ pub(crate) fn run(
     paths: &[PathBuf],
     format: Format,
 ) -> Result<CommandResult, CommandError> {
-    let mut manifests = policy_files::everywhere(paths);
+    let mut manifests = policy_files::for_all_clusters(paths);
     let mut faults = Faults::new();
     if config.is_some() || paths.is_empty() {
         let (config, found) = config::load(&policy_files::configuration(config)?);
@@ -305,7 +308,7 @@ pub(crate) fn run(
     faults.append(found);
     let (migrated, found) = manifest::migrate(&sources);
     faults.append(found);
-    faults.iter().for_each(output::complain);
+    faults.iter().for_each(output::print_error);
     let objects: Vec<_> = migrated.iter().filter_map(|one| one.object.as_ref()).collect();
     output::print(format, &in_words(&migrated), &objects)?;
     Ok(if faults.has_errors() {
@@ -409,7 +412,10 @@ fn read(file: &str) -> String {
 fn marked(line: &str, fault: &Fault) -> std::ops::Range<usize> {
     let at = (fault.place.column as usize).checked_sub(1);
     let start = at.and_then(|at| line.char_indices().nth(at)).map(|(at, _)| at);
-    start.map_or_else(|| meant(line, &fault.message), |start| word(line, start))
+    start.map_or_else(
+        || quoted_value_range(line, &fault.message),
+        |start| word(line, start),
+    )
 }
 
 /// The word that begins at `start`, or the single character there.
@@ -422,7 +428,7 @@ fn word(line: &str, start: usize) -> std::ops::Range<usize> {
 }
 
 /// The first value that `message` quotes and `line` contains, or else the trimmed line.
-fn meant(line: &str, message: &str) -> std::ops::Range<usize> {
+fn quoted_value_range(line: &str, message: &str) -> std::ops::Range<usize> {
     let quoted = message.split('`').skip(1).step_by(2);
     for value in quoted.filter(|value| !value.is_empty()) {
         if let Some(start) = line.find(value) {

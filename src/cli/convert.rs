@@ -63,16 +63,16 @@ impl Convert {
         let format = self.output.output;
         let never_deny = self.never_deny()?;
         for path in &self.files {
-            policy_files::readable(path)?;
+            policy_files::check_readable(path)?;
         }
-        let files = policy_files::applied(&self.files)?;
-        let (sources, mut faults) = state::read_manifests(&policy_files::everywhere(&files));
+        let files = policy_files::applied_files(&self.files)?;
+        let (sources, mut faults) = state::read_manifests(&policy_files::for_all_clusters(&files));
         let documents: Vec<Document> = sources
             .iter()
             .flat_map(|source| manifest::documents(source, &mut faults))
             .collect();
         if faults.has_errors() {
-            let path = policy_files::shown(&self.files);
+            let path = policy_files::joined_paths(&self.files);
             return Err(CommandError::Faulty { path, faults });
         }
         let time = TimeLimit::new();
@@ -110,17 +110,17 @@ impl Convert {
 
 fn report(all: &Conversion, into: Option<&Path>, format: Format) -> Result<CommandResult, CommandError> {
     for remark in &all.notes {
-        output::complain(format_args!("{}: note: {}", remark.place, remark.text));
+        output::print_error(format_args!("{}: note: {}", remark.place, remark.text));
     }
     for remark in &all.refusals {
-        output::complain(format_args!("{}: not converted: {}", remark.place, remark.text));
+        output::print_error(format_args!("{}: not converted: {}", remark.place, remark.text));
     }
     if all.objects.is_empty() && all.refusals.is_empty() {
-        output::complain("there are no policies to convert");
+        output::print_error("there are no policies to convert");
     }
     let summary = all.summary();
     if summary.converted + summary.refused > 1 {
-        output::complain_in_lines(&summed(&summary));
+        output::print_error_lines(&summary_lines(&summary));
     }
     let files = into.map(|folder| write_files(all, folder)).transpose()?;
     let lines = match &files {
@@ -159,7 +159,7 @@ fn yaml<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Lines {
 }
 
 /// The summary as text: how many policies were converted, and the reasons for the others.
-fn summed(summary: &Summary) -> Lines {
+fn summary_lines(summary: &Summary) -> Lines {
     let Summary {
         converted,
         refused,
@@ -181,7 +181,7 @@ fn summed(summary: &Summary) -> Lines {
 /// Writes each test suite and a file with its policies, and prints what is left out.
 fn write_suites(made: &TestSuites, folder: &Path) -> Result<(), CommandError> {
     for note in &made.notes {
-        output::complain(format_args!("{}: not tested: {}", note.place, note.text));
+        output::print_error(format_args!("{}: not tested: {}", note.place, note.text));
     }
     std::fs::create_dir_all(folder).map_err(|error| CommandError::file("write", folder, error))?;
     let cases = |suite: &Value| {
@@ -202,7 +202,7 @@ fn write_suites(made: &TestSuites, folder: &Path) -> Result<(), CommandError> {
         }
     }
     let all: usize = made.suites.iter().map(|suite| cases(&suite.suite)).sum();
-    output::complain(format_args!(
+    output::print_error(format_args!(
         "{} tests with {all} cases in {}",
         made.suites.len(),
         folder.display()

@@ -27,7 +27,7 @@ use portcullis_policy::model::Deadline;
 const MAX_CONFIGURATION_BYTES: usize = 16 << 20;
 
 /// The maximum number of differences, before any are joined.
-const MAX_PARTS: usize = 20_000;
+const MAX_DIFFERENCES: usize = 20_000;
 
 /// The prefix of paths in a git revision.
 const REVISION: &str = "git:";
@@ -168,7 +168,7 @@ pub(crate) fn log(report: &DifferenceReport, files: &ChangedFiles, fails: impl F
         json!({
             "ruleId": rule,
             "level": level,
-            "message": output::message(&message),
+            "message": output::sarif_message(&message),
             "locations": location.into_iter().collect::<Vec<_>>(),
         })
     };
@@ -197,7 +197,7 @@ pub(crate) fn log(report: &DifferenceReport, files: &ChangedFiles, fails: impl F
         ));
     }
     let rules = RULES.map(|(id, text)| json!({"id": id, "shortDescription": {"text": text}}));
-    output::log(rules.to_vec(), results)
+    output::sarif_log(rules.to_vec(), results)
 }
 
 // === impl Diff ===
@@ -280,14 +280,14 @@ impl Diff {
         let [old, new] = loaded.map(|loaded| loaded.policies.for_cluster(cluster));
         let expired = || time.has_passed();
         let limit = proof::WorkLimit {
-            parts: MAX_PARTS,
+            parts: MAX_DIFFERENCES,
             deadline: Deadline::new(&expired),
         };
         let changes = proof::difference(old, new, self.at.time(), limit);
         let failed = |error: proof::ProofLimitError| CommandError::Usage(error.to_string());
         let changes = changes.map_err(failed)?;
         let reasons = match self.reasons {
-            true => proof::changed_reasons(old, new, self.at.time(), limit).map_err(failed)?,
+            true => proof::changed_causes(old, new, self.at.time(), limit).map_err(failed)?,
             false => Vec::new(),
         };
         let before = set_checks::check_invariants(old, cluster, self.at.time(), time)?;
@@ -313,7 +313,7 @@ impl Diff {
         for cluster in clusters {
             let report = self.report(loaded, cluster, time)?;
             if cluster != DEFAULT_CLUSTER && !report.same {
-                output::complain(format_args!(
+                output::print_error(format_args!(
                     "note: the cluster `{cluster}` has different results: see `--cluster {cluster}`"
                 ));
                 fails |= self.fails(&report);
@@ -368,7 +368,7 @@ impl Diff {
         let mut loaded = policies.load_files()?;
         let config = policies.config.as_deref();
         // Errors in the files were reported by the loading above.
-        let _ = access_requests::count_those_of_files(&mut loaded, config, &policies.manifests);
+        let _ = access_requests::apply_access_requests_of_files(&mut loaded, config, &policies.manifests);
         if is_config {
             policies.warn_of_unknown_rbac(&loaded);
         }

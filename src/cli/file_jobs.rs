@@ -171,7 +171,7 @@ impl<P> FileJob<'_, P> {
     }
 
     /// Waits for the turn of this file if its next part, of `bytes` bytes, is large.
-    pub(crate) fn make_room(&self, bytes: usize) {
+    pub(crate) fn wait_if_large(&self, bytes: usize) {
         if bytes > MAX_EARLY_BYTES {
             self.turn.wait_for(self.number);
         }
@@ -233,7 +233,7 @@ mod tests {
                     return Err(CommandError::Usage(name));
                 }
                 (0..5).try_for_each(|piece| {
-                    job.make_room(MAX_EARLY_BYTES + piece % 2);
+                    job.wait_if_large(MAX_EARLY_BYTES + piece % 2);
                     job.send(format!("{name}.{piece}"))
                 })
             },

@@ -159,12 +159,12 @@ impl Init {
         }
         let builtin_roles = self.builtin_roles.as_deref().map(builtin_roles);
         if let Some(roles) = &builtin_roles
-            && self.names_nothing_else()
+            && self.has_no_set_up_flags()
             && directory.join(CONFIGURATION).exists()
         {
             platform::replace(&directory, roles)?;
             let files = vec![roles.path];
-            let words = written(&files, &directory);
+            let words = written_message(&files, &directory);
             output::print(
                 format,
                 &words,
@@ -193,7 +193,7 @@ impl Init {
             platform.check(self.is_static)?;
         }
         let files = write(&directory, &set_up)?;
-        let mut words = written(&files, &directory);
+        let mut words = written_message(&files, &directory);
         words.line(format_args!(
             "next: read {}, then",
             directory.join("README.md").display()
@@ -207,7 +207,7 @@ impl Init {
     }
 
     /// Whether no flag asks for files of a whole set-up.
-    const fn names_nothing_else(&self) -> bool {
+    const fn has_no_set_up_flags(&self) -> bool {
         let is_plain = self.hosts.is_empty()
             && self.exempt.is_empty()
             && self.in_cluster.is_none()
@@ -223,7 +223,7 @@ impl Init {
         } else {
             renew::renew_authority(directory, &self.hosts, now)?
         };
-        let mut words = written(&renewed.files, directory);
+        let mut words = written_message(&renewed.files, directory);
         words.each("", &renewed.next);
         let written = WrittenFiles {
             directory,
@@ -238,7 +238,7 @@ impl Init {
         watch::check_set_up(directory)?;
         let cluster = LiveCluster::connect(self.kubeconfig.as_deref(), self.context.as_deref())?;
         let files = watch::write_credentials(directory, &cluster, self.server.as_deref())?;
-        let mut words = written(&files, directory);
+        let mut words = written_message(&files, directory);
         words.line("next: let the user that the gateway runs as read cluster/token, then");
         words.line(format_args!("  {}", serve_command(directory)));
         output::print(format, &words, &WrittenFiles { directory, files })?;
@@ -254,7 +254,7 @@ fn builtin_roles(version: &str) -> File {
 }
 
 /// The text output: how many files were written, and where.
-fn written(files: &[&str], directory: &Path) -> Lines {
+fn written_message(files: &[&str], directory: &Path) -> Lines {
     let count = output::count(files.len().try_into().unwrap_or(u64::MAX), "file");
     Lines::from_iter([format!("wrote {count} to {}", directory.display()), String::new()])
 }

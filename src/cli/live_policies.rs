@@ -16,7 +16,7 @@ use portcullis_cel::Version;
 use portcullis_policy::document::{self, Document};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::escalations::RunningPods;
-use portcullis_policy::explain::objects::{CustomKinds, ServedAs};
+use portcullis_policy::explain::objects::{KnownKinds, ServedResource};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath};
 use portcullis_policy::manifest::{self, ObjectIdentity, Options, ValidatedObject};
 use portcullis_policy::model::Time;
@@ -72,8 +72,8 @@ impl<'c> LiveState<'c> {
         name: &'c str,
         purpose: LivePurpose,
     ) -> Result<Self, CommandError> {
-        if let Some(why) = other_version(cluster) {
-            output::complain(format_args!("warning: {why}"));
+        if let Some(why) = version_warning(cluster) {
+            output::print_error(format_args!("warning: {why}"));
         }
         Ok(Self::of(cluster, name, cluster.policies(name, purpose)?))
     }
@@ -94,7 +94,7 @@ impl<'c> LiveState<'c> {
 
     fn of(cluster: &'c LiveCluster, name: &'c str, found: LivePolicies) -> Self {
         for fault in found.faults.iter() {
-            output::complain(format_args!("warning: {fault}; it is treated as absent"));
+            output::print_error(format_args!("warning: {fault}; it is treated as absent"));
         }
         Self { cluster, name, found }
     }
@@ -142,12 +142,12 @@ impl<'c> LiveState<'c> {
     /// # Errors
     ///
     /// An object is invalid, or occurs twice.
-    pub(crate) fn with_applied(&self, documents: Vec<Document>) -> Result<Self, Faults> {
+    pub(crate) fn after_applying(&self, documents: Vec<Document>) -> Result<Self, Faults> {
         let mut faults = Faults::new();
         let mut applied: Vec<Arc<ValidatedObject>> = Vec::new();
         let mut identities = HashSet::new();
-        for document in documents.into_iter().filter(decides_who_may) {
-            let document = self.placed(document);
+        for document in documents.into_iter().filter(affects_authorization) {
+            let document = self.with_context_namespace(document);
             let place = document.place(FieldPath::root());
             match ValidatedObject::read(document, self.name.into(), self.cluster.cel_version()) {
                 Ok(object) if !identities.insert(object.identity().clone()) => {
@@ -178,7 +178,7 @@ impl<'c> LiveState<'c> {
     }
 
     /// Sets the namespace of the context, if `document` needs a namespace and has none.
-    fn placed(&self, document: Document) -> Document {
+    fn with_context_namespace(&self, document: Document) -> Document {
         let identity = ObjectIdentity::of(&document);
         let needs = matches!(identity.kind(), "Role" | "RoleBinding") && identity.namespace().is_empty();
         if !needs {
@@ -201,7 +201,7 @@ impl<'c> LiveState<'c> {
 
 /// Whether this is an object that affects authorization, including Namespaces, which selectors
 /// match.
-fn decides_who_may(document: &Document) -> bool {
+fn affects_authorization(document: &Document) -> bool {
     let identity = ObjectIdentity::of(document);
     match (identity.group(), identity.kind()) {
         (RBAC, _) | ("", "Namespace") => true,
@@ -281,10 +281,10 @@ pub(crate) fn running_pods(cluster: &LiveCluster) -> Result<RunningPods, Command
 }
 
 /// The resources under which `cluster` serves its kinds.
-pub(crate) fn served_kinds(cluster: &LiveCluster) -> CustomKinds {
-    let mut kinds = CustomKinds::default();
+pub(crate) fn served_kinds(cluster: &LiveCluster) -> KnownKinds {
+    let mut kinds = KnownKinds::default();
     for resource in cluster.resources() {
-        let served = ServedAs {
+        let served = ServedResource {
             group: resource.group.clone(),
             resource: resource.resource.clone(),
             is_namespaced: resource.is_namespaced,
@@ -296,7 +296,7 @@ pub(crate) fn served_kinds(cluster: &LiveCluster) -> CustomKinds {
 }
 
 /// The warning if expressions are not compiled for the version of the API server.
-fn other_version(cluster: &LiveCluster) -> Option<String> {
+fn version_warning(cluster: &LiveCluster) -> Option<String> {
     let compiled = cluster.cel_version();
     match cluster.minor_version() {
         None => Some(format!(

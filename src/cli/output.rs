@@ -126,12 +126,12 @@ pub(crate) fn argument(path: &Path) -> String {
 }
 
 /// Prints an error on standard error, on one line.
-pub(crate) fn complain(what: impl Display) {
-    complain_in_lines(&Lines::from_iter([what]));
+pub(crate) fn print_error(what: impl Display) {
+    print_error_lines(&Lines::from_iter([what]));
 }
 
 /// Prints an error on standard error, on several lines. Ignores that it cannot be written.
-pub(crate) fn complain_in_lines(what: &Lines) {
+pub(crate) fn print_error_lines(what: &Lines) {
     let _ = write!(std::io::stderr(), "portcullis: {what}");
 }
 
@@ -223,7 +223,7 @@ impl CommandError {
     }
 
     /// The error as text, with one line for each fault.
-    pub(crate) fn in_words(&self) -> Lines {
+    pub(crate) fn to_lines(&self) -> Lines {
         match self {
             Self::Faulty { path, faults } => {
                 let mut lines = Lines::from_iter([format!("`{path}` cannot be used:")]);
@@ -238,7 +238,7 @@ impl CommandError {
 // SARIF 2.1.0, which code review tools show next to the affected lines.
 
 /// The SARIF log of one run.
-pub(crate) fn log(rules: Vec<Value>, results: Vec<Value>) -> Value {
+pub(crate) fn sarif_log(rules: Vec<Value>, results: Vec<Value>) -> Value {
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -256,7 +256,7 @@ pub(crate) fn log(rules: Vec<Value>, results: Vec<Value>) -> Value {
 
 /// The message of a result. If `text` could be parsed as a link (`[words](address)`, SARIF 3.11.6),
 /// its brackets are escaped, because names of objects are under the control of users.
-pub(crate) fn message(text: &str) -> Value {
+pub(crate) fn sarif_message(text: &str) -> Value {
     let escaped = |c: char| {
         matches!(c, '\\' | '[' | ']')
             .then_some('\\')
@@ -309,7 +309,7 @@ mod tests {
             ("[a](http://b)", r"\[a\](http://b)"),
             (r"\[a\](b)", r"\\\[a\\\](b)"),
         ] {
-            assert_eq!(message(text), json!({"text": escaped}));
+            assert_eq!(sarif_message(text), json!({"text": escaped}));
         }
     }
 

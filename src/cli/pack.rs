@@ -118,11 +118,14 @@ impl Pack {
         if broken > MAX_BROKEN_LINES_SHOWN {
             let more = broken - MAX_BROKEN_LINES_SHOWN;
             let path = path.display();
-            output::complain(format_args!("warning: {path}: {more} more lines were skipped"));
+            output::print_error(format_args!("warning: {path}: {more} more lines were skipped"));
         }
         let (kind, packed) = match run.packer {
             None => (RowKind::Decision, PackedFiles::default()),
-            Some((kind, packer)) => (kind, packer.finish().map_err(|error| unpacked(path, 0, &error))?),
+            Some((kind, packer)) => (
+                kind,
+                packer.finish().map_err(|error| pack_error(path, 0, &error))?,
+            ),
         };
         Ok(PackedSource {
             file: path.display().to_string(),
@@ -135,7 +138,7 @@ impl Pack {
     }
 
     fn packer(&self, path: &Path, kind: RowKind) -> Result<(RowKind, Packer), CommandError> {
-        let packer = Packer::new(kind, &self.into).map_err(|error| unpacked(path, 1, &error))?;
+        let packer = Packer::new(kind, &self.into).map_err(|error| pack_error(path, 1, &error))?;
         Ok((kind, packer))
     }
 }
@@ -170,14 +173,14 @@ impl PackRun<'_> {
         match packer.add(text) {
             Ok(()) => Ok(()),
             Err(error) if error.is_of_line() => self.broken(number, &error),
-            Err(error) => Err(unpacked(self.path, number, &error)),
+            Err(error) => Err(pack_error(self.path, number, &error)),
         }
     }
 
     /// Starts a recording, or continues with another one: recordings may be concatenated.
     fn begin_recording(&mut self, number: u64, header: &[u8]) -> Result<(), CommandError> {
         if let Err(error) = RecordingHeader::read(header) {
-            return Err(unpacked(self.path, number, &error));
+            return Err(pack_error(self.path, number, &error));
         }
         match &self.packer {
             None => {
@@ -187,7 +190,7 @@ impl PackRun<'_> {
             Some((RowKind::Recording, _)) => Ok(()),
             Some((RowKind::Decision, _)) => {
                 let why = "a recording begins after lines of a decision log: pack them separately";
-                Err(unpacked(self.path, number, &why))
+                Err(pack_error(self.path, number, &why))
             }
         }
     }
@@ -195,7 +198,7 @@ impl PackRun<'_> {
     fn broken(&mut self, number: u64, why: &dyn std::fmt::Display) -> Result<(), CommandError> {
         if !self.command.skip_broken {
             let why = format!("{why}; `--skip-broken` skips such lines");
-            return Err(unpacked(self.path, number, &why));
+            return Err(pack_error(self.path, number, &why));
         }
         self.broken += 1;
         self.complain(number, why);
@@ -205,13 +208,13 @@ impl PackRun<'_> {
     fn complain(&self, number: u64, why: impl std::fmt::Display) {
         if self.broken <= MAX_BROKEN_LINES_SHOWN {
             let path = self.path.display();
-            output::complain(format_args!("warning: {path}:{number}: {why}"));
+            output::print_error(format_args!("warning: {path}:{number}: {why}"));
         }
     }
 }
 
 /// The error for the line `number`, or for the whole file if it is 0.
-fn unpacked(path: &Path, number: u64, why: &dyn std::fmt::Display) -> CommandError {
+fn pack_error(path: &Path, number: u64, why: &dyn std::fmt::Display) -> CommandError {
     let path = path.display();
     CommandError::Usage(match number {
         0 => format!("cannot pack `{path}`: {why}"),

@@ -14,7 +14,7 @@ use crate::config::{self, Config, DEFAULT_CLUSTER, ManifestPath, files};
 use crate::state::{self, ManifestSource, Origin};
 use portcullis_policy::document::Document;
 use portcullis_policy::explain::escalations::RunningPods;
-use portcullis_policy::explain::objects::{self, CustomKinds};
+use portcullis_policy::explain::objects::{self, KnownKinds};
 use portcullis_policy::explain::{LoadedPolicies, unknown_rbac};
 use portcullis_policy::field::{Faults, FieldPath, Place};
 use portcullis_policy::manifest::{self, ObjectIdentity};
@@ -65,7 +65,7 @@ impl PolicyFiles {
         }
         let (cluster, config) = self.connect()?;
         let state = self.state(&cluster, config.as_ref(), purpose)?;
-        Self::decided(&state, config.as_ref())
+        Self::compile(&state, config.as_ref())
     }
 
     /// The present policies of the cluster on the command line, and those after applying the
@@ -76,16 +76,16 @@ impl PolicyFiles {
     /// As for [`Self::load`]; also if a manifest cannot be read or has an error.
     pub(crate) fn load_applied(&self, paths: &[PathBuf]) -> Result<[LoadedPolicies; 2], CommandError> {
         let faulty = |faults| CommandError::Faulty {
-            path: shown(paths),
+            path: joined_paths(paths),
             faults,
         };
         let documents = applied_documents(paths)?;
         let (cluster, config) = self.connect()?;
         let before = self.state(&cluster, config.as_ref(), PolicyPurpose::Authorization)?;
-        let after = before.with_applied(documents).map_err(faulty)?;
+        let after = before.after_applying(documents).map_err(faulty)?;
         Ok([
-            Self::decided(&before, config.as_ref())?,
-            Self::decided(&after, config.as_ref())?,
+            Self::compile(&before, config.as_ref())?,
+            Self::compile(&after, config.as_ref())?,
         ])
     }
 
@@ -111,7 +111,7 @@ impl PolicyFiles {
             return LiveState::read_as_watched(cluster, &self.cluster, config);
         }
         if purpose != PolicyPurpose::Admission {
-            output::complain(
+            output::print_error(
                 "note: only the policies of the cluster are used; to add those in the gateway's files, its \
                 `neverDeny` and its other authorizers, name its configuration with `--config`",
             );
@@ -123,7 +123,7 @@ impl PolicyFiles {
         LiveState::read(cluster, &self.cluster, purpose)
     }
 
-    fn decided(state: &LiveState<'_>, config: Option<&GatewayFiles>) -> Result<LoadedPolicies, CommandError> {
+    fn compile(state: &LiveState<'_>, config: Option<&GatewayFiles>) -> Result<LoadedPolicies, CommandError> {
         match config {
             Some(GatewayFiles { path, config }) => valid(path, state.policies_with(config)),
             None => Ok(state.policies(SystemTime::now().into())),
@@ -134,7 +134,7 @@ impl PolicyFiles {
     pub(crate) fn warn_of_unknown_rbac(&self, loaded: &LoadedPolicies) {
         let set = loaded.policies.for_cluster(&self.cluster);
         if let Some(unknown) = unknown_rbac(set, &self.cluster) {
-            output::complain(format_args!(
+            output::print_error(format_args!(
                 "warning: {unknown}: name its kubeconfig with `--kubeconfig`, or let the gateway watch it (`{} init \
                  DIR --watch`)",
                 output::program()
@@ -159,7 +159,7 @@ impl PolicyFiles {
     pub(crate) fn load_with_admission(&self) -> Result<LoadedPolicies, CommandError> {
         let loaded = match self.load(PolicyPurpose::AuthorizationAndAdmission) {
             Err(CommandError::Cluster(error)) => {
-                output::complain(format_args!(
+                output::print_error(format_args!(
                     "warning: {error}: whether Pods would be admitted is not known"
                 ));
                 self.load(PolicyPurpose::Authorization)?
@@ -182,7 +182,7 @@ impl PolicyFiles {
         match running_pods(&cluster) {
             Ok(running) => Ok(Some(running)),
             Err(error) => {
-                output::complain(format_args!("warning: {error}: which Pods run is not known"));
+                output::print_error(format_args!("warning: {error}: which Pods run is not known"));
                 Ok(None)
             }
         }
@@ -190,7 +190,7 @@ impl PolicyFiles {
 
     fn with_default_roles(&self, mut loaded: LoadedPolicies) -> LoadedPolicies {
         if let Some(lacking) = self.lacking_default_roles(&loaded) {
-            output::complain(format_args!(
+            output::print_error(format_args!(
                 "note: {lacking}, so their Kubernetes defaults are used{}",
                 self.effect()
             ));
@@ -255,12 +255,12 @@ impl PolicyFiles {
         if self.manifests.is_empty() {
             let path = configuration(self.config.as_deref())?;
             warn_of_unknown_cluster(&path, &self.cluster);
-            return valid(&path.display().to_string(), of_configuration(&path));
+            return valid(&path.display().to_string(), load_configuration(&path));
         }
         for path in &self.manifests {
-            readable(path)?;
+            check_readable(path)?;
         }
-        valid(&shown(&self.manifests), of_paths(&self.manifests))
+        valid(&joined_paths(&self.manifests), load_paths(&self.manifests))
     }
 
     /// All objects in the manifests, except those with errors.
@@ -270,10 +270,10 @@ impl PolicyFiles {
         }
         let paths = if self.manifests.is_empty() {
             let path = configuration(self.config.as_deref()).ok();
-            path.map(|path| config::examine(&path).0.manifests)
+            path.map(|path| config::load_valid_parts(&path).0.manifests)
                 .unwrap_or_default()
         } else {
-            everywhere(&self.manifests)
+            for_all_clusters(&self.manifests)
         };
         let (sources, mut faults) = state::read_manifests(&paths);
         let sources = sources.iter();
@@ -334,7 +334,7 @@ pub(crate) const DEVELOPMENT: &str = ".portcullis/portcullis.yaml";
 /// The named file cannot be read, or none is named and there is no development configuration.
 pub(crate) fn configuration(named: Option<&Path>) -> Result<PathBuf, CommandError> {
     match named {
-        Some(path) => regular(path).map(|()| path.to_owned()),
+        Some(path) => check_regular_file(path).map(|()| path.to_owned()),
         None if Path::new(DEVELOPMENT).is_file() => Ok(PathBuf::from(DEVELOPMENT)),
         None => Err(CommandError::Usage(format!(
             "name the policies: `--config FILE` for a gateway's configuration, `--manifests PATH` for \
@@ -350,8 +350,8 @@ pub(crate) fn configuration(named: Option<&Path>) -> Result<PathBuf, CommandErro
 /// # Errors
 ///
 /// The file cannot be opened, or is a folder.
-pub(crate) fn regular(path: &Path) -> Result<(), CommandError> {
-    readable(path)?;
+pub(crate) fn check_regular_file(path: &Path) -> Result<(), CommandError> {
+    check_readable(path)?;
     if path.is_dir() {
         let message = format!(
             "`{}` is a folder, not a file: name folders of manifests with `--manifests`, or for `check` \
@@ -368,7 +368,7 @@ pub(crate) fn regular(path: &Path) -> Result<(), CommandError> {
 /// # Errors
 ///
 /// The file cannot be opened.
-pub(crate) fn readable(path: &Path) -> Result<(), CommandError> {
+pub(crate) fn check_readable(path: &Path) -> Result<(), CommandError> {
     if path.is_dir() {
         return Ok(());
     }
@@ -391,7 +391,7 @@ pub(crate) fn source_accepting_absence(clusters: BTreeSet<String>) -> Arc<dyn Ma
 /// manifests for all clusters would be used.
 fn warn_of_unknown_cluster(path: &Path, cluster: &str) {
     if let Some(unknown) = unknown_cluster(path, cluster, ": only manifests for all clusters are used") {
-        output::complain(unknown);
+        output::print_error(unknown);
     }
 }
 
@@ -407,7 +407,7 @@ pub(crate) fn refuse_unknown_cluster(path: &Path, cluster: &str) -> Result<(), C
 
 /// The message, with the `effect`, if the configuration at `path` has clusters, and not this one.
 fn unknown_cluster(path: &Path, cluster: &str, effect: &str) -> Option<String> {
-    let config = config::examine(path).0.config?;
+    let config = config::load_valid_parts(path).0.config?;
     let callers = config.callers.iter().map(|caller| caller.cluster.as_str());
     let watched = config.clusters.iter().map(|watched| watched.name.as_str());
     let own = config.manifests.iter();
@@ -426,27 +426,27 @@ fn unknown_cluster(path: &Path, cluster: &str, effect: &str) -> Option<String> {
 
 /// Loads the policies of the configuration at `path`, and the saved objects of its clusters. Does
 /// not read keys, certificates or callers.
-pub(crate) fn of_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) {
-    of_configuration_and(path, &[])
+pub(crate) fn load_configuration(path: &Path) -> (Option<LoadedPolicies>, Faults) {
+    load_configuration_with(path, &[])
 }
 
-/// Like [`of_configuration`], with further manifests at `paths`. Files that the configuration
+/// Like [`load_configuration`], with further manifests at `paths`. Files that the configuration
 /// includes are only read once.
-pub(crate) fn of_configuration_and(path: &Path, paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
+pub(crate) fn load_configuration_with(path: &Path, paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
     let (config, mut faults) = config::load(path);
     let Some(mut config) = config else {
         return (None, faults);
     };
-    let (more, found) = others_than_its_own(path, paths);
+    let (more, found) = files_not_included(path, paths);
     faults.append(found);
-    config.manifests.extend(everywhere(&more));
+    config.manifests.extend(for_all_clusters(&more));
     let source = source();
     let (found, more) = state::policies(&config, &*source, SystemTime::now());
     faults.append(more);
     for status in source.status() {
-        if status.origin == Origin::Nowhere {
+        if status.origin == Origin::None {
             let cluster = status.cluster;
-            output::complain(format_args!(
+            output::print_error(format_args!(
                 "there are no valid saved objects of the cluster `{cluster}`: only the files are used"
             ));
         }
@@ -457,7 +457,7 @@ pub(crate) fn of_configuration_and(path: &Path, paths: &[PathBuf]) -> (Option<Lo
         admission,
         authorizers: webhooks.iter().map(|entry| entry.rules.clone()).collect(),
         namespace: None,
-        kinds: CustomKinds::default(),
+        kinds: KnownKinds::default(),
     });
     (loaded.filter(|_| !faults.has_errors()), faults)
 }
@@ -465,24 +465,24 @@ pub(crate) fn of_configuration_and(path: &Path, paths: &[PathBuf]) -> (Option<Lo
 /// All errors and warnings of the configuration at `path`, the files that it names, and further
 /// manifests at `paths`. Files that the configuration includes are only read once.
 pub(crate) fn faults_of_configuration(path: &Path, paths: &[PathBuf]) -> Faults {
-    let (more, mut faults) = others_than_its_own(path, paths);
+    let (more, mut faults) = files_not_included(path, paths);
     faults.append(state::check(
         path,
         &*source(),
-        &everywhere(&more),
+        &for_all_clusters(&more),
         SystemTime::now(),
     ));
     faults
 }
 
 /// The files at `paths` that the configuration at `path` does not include.
-fn others_than_its_own(path: &Path, paths: &[PathBuf]) -> (Vec<PathBuf>, Faults) {
-    let own: BTreeSet<PathBuf> = state::read_manifests(&config::examine(path).0.manifests)
+fn files_not_included(path: &Path, paths: &[PathBuf]) -> (Vec<PathBuf>, Faults) {
+    let own: BTreeSet<PathBuf> = state::read_manifests(&config::load_valid_parts(path).0.manifests)
         .0
         .iter()
         .filter_map(|source| Path::new(&source.file).canonicalize().ok())
         .collect();
-    let (sources, faults) = state::read_manifests(&everywhere(paths));
+    let (sources, faults) = state::read_manifests(&for_all_clusters(paths));
     let files = sources.into_iter().map(|source| PathBuf::from(source.file));
     let is_new = |file: &PathBuf| file.canonicalize().is_ok_and(|file| !own.contains(&file));
     (files.filter(is_new).collect(), faults)
@@ -490,16 +490,16 @@ fn others_than_its_own(path: &Path, paths: &[PathBuf]) -> (Vec<PathBuf>, Faults)
 
 /// Whether the files at `paths` contain any object.
 pub(crate) fn has_objects(paths: &[PathBuf]) -> bool {
-    let (sources, mut faults) = state::read_manifests(&everywhere(paths));
+    let (sources, mut faults) = state::read_manifests(&for_all_clusters(paths));
     let mut documents = sources
         .iter()
         .flat_map(|source| manifest::documents(source, &mut faults));
-    documents.any(|document| !objects::is_of_program(&document))
+    documents.any(|document| !objects::is_portcullis_file(&document))
 }
 
 /// Loads the policies of files and folders, for all clusters.
-pub(crate) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
-    let (sources, mut faults) = state::read_manifests(&everywhere(paths));
+pub(crate) fn load_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
+    let (sources, mut faults) = state::read_manifests(&for_all_clusters(paths));
     let options = manifest::Options {
         now: Some(SystemTime::now().into()),
         ..manifest::Options::default()
@@ -519,7 +519,7 @@ pub(crate) fn of_paths(paths: &[PathBuf]) -> (Option<LoadedPolicies>, Faults) {
 /// # Errors
 ///
 /// A path cannot be read.
-pub(crate) fn applied(paths: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
+pub(crate) fn applied_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
     let mut files = Vec::new();
     for path in paths {
         let found = state::applied_manifests(path);
@@ -539,15 +539,15 @@ pub(crate) fn applied(paths: &[PathBuf]) -> Result<Vec<PathBuf>, CommandError> {
 /// A path cannot be read, or a file is not a manifest.
 pub(crate) fn applied_documents(paths: &[PathBuf]) -> Result<Vec<Document>, CommandError> {
     for path in paths {
-        readable(path)?;
+        check_readable(path)?;
     }
-    let (sources, mut faults) = state::read_manifests(&everywhere(&applied(paths)?));
+    let (sources, mut faults) = state::read_manifests(&for_all_clusters(&applied_files(paths)?));
     let sources = sources.iter();
     let documents = sources.flat_map(|source| manifest::documents(source, &mut faults));
     let documents = documents.collect();
     match faults.has_errors() {
         true => Err(CommandError::Faulty {
-            path: shown(paths),
+            path: joined_paths(paths),
             faults,
         }),
         false => Ok(documents),
@@ -555,13 +555,13 @@ pub(crate) fn applied_documents(paths: &[PathBuf]) -> Result<Vec<Document>, Comm
 }
 
 /// The paths, for messages.
-pub(crate) fn shown(paths: &[PathBuf]) -> String {
+pub(crate) fn joined_paths(paths: &[PathBuf]) -> String {
     let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
     paths.join("`, `")
 }
 
 /// `paths` as entries of a configuration, for all clusters.
-pub(crate) fn everywhere(paths: &[PathBuf]) -> Vec<ManifestPath> {
+pub(crate) fn for_all_clusters(paths: &[PathBuf]) -> Vec<ManifestPath> {
     paths
         .iter()
         .map(|path| ManifestPath {

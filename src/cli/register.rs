@@ -151,7 +151,7 @@ impl Register {
         let mut credentials = WebhookCredentials::read(&secret);
         for fault in credentials.faults(&rules) {
             let Self { secret, .. } = self;
-            output::complain(format_args!(
+            output::print_error(format_args!(
                 "warning: Secret `{secret}`: {fault}: it is replaced"
             ));
         }
@@ -326,7 +326,7 @@ fn register(
 ) -> Result<Vec<String>, CommandError> {
     let connected = configurations
         .iter()
-        .map(|configuration| connected(configuration, credentials));
+        .map(|configuration| with_credentials(configuration, credentials));
     apply_existing(cluster, connected)
 }
 
@@ -374,7 +374,7 @@ fn apply_existing(
 }
 
 /// Adds the token to each path, and the CA of the gateways' certificate as `caBundle`.
-fn connected(configuration: &Value, credentials: &WebhookCredentials) -> Value {
+fn with_credentials(configuration: &Value, credentials: &WebhookCredentials) -> Value {
     let mut configuration = configuration.clone();
     let webhooks = configuration.get_mut("webhooks").and_then(Value::as_array_mut);
     for webhook in webhooks.into_iter().flatten() {

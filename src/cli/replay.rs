@@ -105,7 +105,7 @@ const LONG_LINE_BYTES: u64 = 4 << 20;
 pub(crate) const HEADER: &[u8] = b"{\"portcullisRecording\"";
 
 /// The size of the read buffer, in bytes.
-pub(crate) const BUFFER: usize = 1 << 20;
+pub(crate) const BUFFER_BYTES: usize = 1 << 20;
 
 /// The files on the command line, in order. Folders are replaced by the recordings in them, oldest
 /// first.
@@ -178,16 +178,16 @@ impl Replay {
                 if part.is_cut {
                     cut.push(shown(path));
                 }
-                all.unproven += part.unproven;
+                all.unauthenticated += part.unauthenticated;
                 all.replayed.append(part.replayed);
                 progress.show(|| format!("{} replayed", output::count(all.reviews(), "review")));
                 Ok(())
             },
         )?;
         progress.clear();
-        if all.unproven > 0 {
-            let reviews = output::count(all.unproven, "review");
-            output::complain(format_args!(
+        if all.unauthenticated > 0 {
+            let reviews = output::count(all.unauthenticated, "review");
+            output::print_error(format_args!(
                 "{reviews} of callers with a path token were skipped: include them with `--with-path-token`"
             ));
         }
@@ -198,7 +198,7 @@ impl Replay {
         report.print(self.output.output)?;
         // Otherwise there may be more shares than files.
         if report.is_empty() && self.shard.count == 1 {
-            let recordings = policy_files::shown(&self.recordings);
+            let recordings = policy_files::joined_paths(&self.recordings);
             return Err(CommandError::Usage(format!(
                 "no reviews in `{recordings}` were decided"
             )));
@@ -215,14 +215,14 @@ impl Replay {
             return configured(&policy_files::configuration(self.config.as_deref())?);
         }
         for path in &self.manifests {
-            policy_files::readable(path)?;
+            policy_files::check_readable(path)?;
         }
         let mut loaded = valid(
-            &policy_files::shown(&self.manifests),
-            policy_files::of_paths(&self.manifests),
+            &policy_files::joined_paths(&self.manifests),
+            policy_files::load_paths(&self.manifests),
         )?;
         // Errors in the files were reported by the loading above.
-        let _ = access_requests::count_those_of_files(&mut loaded, None, &self.manifests);
+        let _ = access_requests::apply_access_requests_of_files(&mut loaded, None, &self.manifests);
         Ok(loaded)
     }
 }
@@ -244,7 +244,7 @@ const PART_REVIEWS: u64 = 100_000;
 struct ReplayedPart {
     replayed: ReplaySummary<Box<ChangeExample>>,
     /// How many reviews were left out, because any user could have sent them.
-    unproven: u64,
+    unauthenticated: u64,
     /// Whether the last line of the file is incomplete.
     is_cut: bool,
 }
@@ -267,9 +267,9 @@ impl ReplayRun<'_> {
             self.replay_rows(job, &mut part)?;
             return job.send(part);
         }
-        let make_room = |bytes| job.make_room(bytes);
+        let make_room = |bytes| job.wait_if_large(bytes);
         let mut file = RecordingFile::open(job.path, &make_room)?;
-        while file.advance(&make_room)? {
+        while file.read_line(&make_room)? {
             match file.document()? {
                 Some(document) => self.decide(job, &file, &document, &mut part)?,
                 None => part.is_cut = true,
@@ -286,7 +286,7 @@ impl ReplayRun<'_> {
     ) -> Result<(), CommandError> {
         let columns = ColumnFile::open(job.path, RowKind::Recording)?;
         let mut place = RecordingFile::of_rows(job.path);
-        let make_room = |bytes| job.make_room(bytes);
+        let make_room = |bytes| job.wait_if_large(bytes);
         columns.each_row(|_| true, false, &make_room, &mut |row: StoredRow<'_>| {
             place.line = row.number;
             let document = Document::parse(row.line).map_err(|error| place.unreadable(&error.into()))?;
@@ -303,7 +303,7 @@ impl ReplayRun<'_> {
     ) -> Result<(), CommandError> {
         let recorded = RecordLine::read(document).map_err(|error| file.unreadable(&error))?;
         if recorded.text("caller") == PATH_TOKEN_NAME && !self.command.with_path_token {
-            part.unproven += 1;
+            part.unauthenticated += 1;
             return Ok(());
         }
         self.add(file, &recorded, &mut part.replayed)?;
@@ -370,7 +370,7 @@ impl ReplayRun<'_> {
             None => decide::recorded_decision(recorded),
         };
         let mut compared = report::compared((&file.path, file.line), recorded, before, now);
-        if let ReviewComparison::Changed(group, example) | ReviewComparison::Lost(group, _, example) =
+        if let ReviewComparison::Changed(group, example) | ReviewComparison::UnknownDenial(group, _, example) =
             &mut compared
             && !seen.changes.contains_key(&*group)
         {
@@ -388,9 +388,9 @@ fn is_as_recorded(recorded: &RecordLine<'_>, now: &ReplayDecision) -> bool {
 }
 
 fn configured(path: &Path) -> Result<LoadedPolicies, CommandError> {
-    policy_files::regular(path)?;
-    let mut loaded = valid(&shown(path), policy_files::of_configuration(path))?;
-    let _ = access_requests::count_those_of_files(&mut loaded, Some(path), &[]);
+    policy_files::check_regular_file(path)?;
+    let mut loaded = valid(&shown(path), policy_files::load_configuration(path))?;
+    let _ = access_requests::apply_access_requests_of_files(&mut loaded, Some(path), &[]);
     Ok(loaded)
 }
 
@@ -414,10 +414,10 @@ impl RecordingFile {
     /// The file cannot be read, is not a recording, or has a later version.
     fn open(path: &Path, make_room: &dyn Fn(usize)) -> Result<Self, CommandError> {
         let reader: Box<dyn BufRead> = if is_standard_input(path) {
-            Box::new(BufReader::with_capacity(BUFFER, io::stdin()))
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, io::stdin()))
         } else {
             let file = files::open(path).map_err(|source| CommandError::file("read", path, source))?;
-            Box::new(BufReader::with_capacity(BUFFER, file))
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, file))
         };
         let mut file = Self {
             path: path.to_owned(),
@@ -448,13 +448,13 @@ impl RecordingFile {
         }
     }
 
-    /// Reads the next complete line, and returns whether there is one. Calls `make_room` before
+    /// Reads the next complete line, and returns whether there is one. Calls `wait_if_large` before
     /// allocating memory for a long line.
     ///
     /// # Errors
     ///
     /// The file cannot be read.
-    fn advance(&mut self, make_room: &dyn Fn(usize)) -> Result<bool, CommandError> {
+    fn read_line(&mut self, make_room: &dyn Fn(usize)) -> Result<bool, CommandError> {
         self.read(make_room)?;
         // Recordings may be concatenated.
         while self.buffer.starts_with(HEADER) {
@@ -492,7 +492,7 @@ impl RecordingFile {
 
     fn read(&mut self, make_room: &dyn Fn(usize)) -> Result<(), CommandError> {
         self.buffer.clear();
-        self.buffer.shrink_to(BUFFER);
+        self.buffer.shrink_to(BUFFER_BYTES);
         self.line += 1;
         for (begin, end) in [(0, LONG_LINE_BYTES), (LONG_LINE_BYTES, MAX_LINE_BYTES)] {
             let mut line = io::Read::take(&mut self.reader, end - begin);

@@ -188,7 +188,7 @@ fn write_tree(object: &str, folder: &Path) -> Result<(), String> {
         let parent = path.parent().unwrap_or(folder);
         fs::create_dir_all(parent).map_err(|error| failed(entry, error))?;
     }
-    each_content(&all, folder, |entry, content| {
+    for_each_content(&all, folder, |entry, content| {
         let path = folder.join(&entry.path);
         let written = match entry.kind {
             EntryKind::Link => symlink(
@@ -199,7 +199,7 @@ fn write_tree(object: &str, folder: &Path) -> Result<(), String> {
         };
         written.map_err(|error| failed(entry, error))
     })?;
-    links.iter().try_for_each(|link| stays_within(link, folder))
+    links.iter().try_for_each(|link| check_link(link, folder))
 }
 
 /// Parses a line of `git ls-tree -l`: `MODE TYPE OBJECT SIZE<tab>PATH`.
@@ -236,7 +236,7 @@ fn entry(line: &str) -> Result<TreeEntry, String> {
 }
 
 /// Passes the content of each entry to `each`, in order.
-fn each_content(
+fn for_each_content(
     entries: &[&TreeEntry],
     folder: &Path,
     mut each: impl FnMut(&TreeEntry, Vec<u8>) -> Result<(), String>,
@@ -278,7 +278,7 @@ fn cat_file(asked: File) -> std::io::Result<std::process::Child> {
 }
 
 /// Checks that a link does not lead out of the folder, to files that are not part of the revision.
-fn stays_within(link: &TreeEntry, folder: &Path) -> Result<(), String> {
+fn check_link(link: &TreeEntry, folder: &Path) -> Result<(), String> {
     let folder = folder.canonicalize().map_err(|error| error.to_string())?;
     match folder.join(&link.path).canonicalize() {
         Ok(target) if !target.starts_with(&folder) => Err(format!(

@@ -22,12 +22,12 @@ use super::policy_files::{self};
 use crate::cluster::LiveCluster;
 use formats::OpenReports;
 pub(crate) use input::Scan;
-use input::{GivenNamespaceLabels, InputPart, ScanInput, Survey, in_order};
+use input::{GivenNamespaceLabels, InputPart, ScanInput, Survey, parallel_map};
 use portcullis_cel::json;
 use portcullis_policy::admission::ParamKind;
 use portcullis_policy::document::Document;
 use portcullis_policy::explain::LoadedPolicies;
-use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest};
+use portcullis_policy::explain::objects::{KnownKinds, ManifestRequest};
 use portcullis_policy::field::{Fault, Faults};
 use report::{ScanReport, ScanTotals};
 use scanner::{CREATED, ObjectScanner, STORED, ScannedObject};
@@ -43,12 +43,12 @@ impl Scan {
             return if self.filename.is_empty() {
                 self.run_on_cluster(report, &cluster)
             } else {
-                self.run_on_files(report, |input| self.scanner_by(&cluster, Some(input)))
+                self.run_on_files(report, |input| self.scanner_of_cluster(&cluster, Some(input)))
             };
         }
         self.run_on_files(report, |input| {
             let loaded = self.files.load_files()?;
-            self.scanner(loaded, Some(input), CustomKinds::default(), |_| {
+            self.scanner(loaded, Some(input), KnownKinds::default(), |_| {
                 Ok([Vec::new(), Vec::new()])
             })
         })
@@ -62,7 +62,7 @@ impl Scan {
         let input = ScanInput::of(&self.filename)?;
         let scanner = scanner(&input)?;
         let mut found = FileFindings::new(report);
-        found.report.skipped(&scanner.not_asked())?;
+        found.report.add_skipped(&scanner.policies_not_at_creation())?;
         found.scan(&scanner, &input.parts)?;
         let FileFindings {
             report,
@@ -71,13 +71,16 @@ impl Scan {
         } = found;
         notes
             .iter()
-            .for_each(|note| output::complain(format_args!("note: {note}")));
+            .for_each(|note| output::print_error(format_args!("note: {note}")));
         let totals = report.finish()?;
         if faults.has_errors() {
-            let path = policy_files::shown(&self.filename);
+            let path = policy_files::joined_paths(&self.filename);
             return Err(CommandError::Faulty { path, faults });
         }
-        self.result(totals, &format!("`{}`", policy_files::shown(&self.filename)))
+        self.result(
+            totals,
+            &format!("`{}`", policy_files::joined_paths(&self.filename)),
+        )
     }
 
     /// The result of a scan of `place`. It is an error if no object was read.
@@ -90,19 +93,19 @@ impl Scan {
         let is_matched = !self.require_match || totals.unmatched == 0;
         if !is_matched {
             let objects = output::count(totals.unmatched, "object");
-            output::complain(format_args!(
+            output::print_error(format_args!(
                 "{objects} matched by no policy (not allowed by --require-match)"
             ));
         }
-        let needs_validation = !self.require_match || totals.unjudged == 0;
-        if totals.unjudged > 0 {
-            let objects = output::count(totals.unjudged, "object");
+        let needs_validation = !self.require_match || totals.unknown == 0;
+        if totals.unknown > 0 {
+            let objects = output::count(totals.unknown, "object");
             let means = if needs_validation {
                 ""
             } else {
                 " (not allowed by --require-match)"
             };
-            output::complain(format_args!(
+            output::print_error(format_args!(
                 "warning: {objects} evaluated by no policy{means}: every policy that applies depends on \
                 something that a scan does not know, and was skipped; name the user with `--user`, or use \
                 `portcullis admit`"
@@ -119,9 +122,9 @@ impl Scan {
         mut report: ScanReport,
         cluster: &LiveCluster,
     ) -> Result<CommandResult, CommandError> {
-        let scanner = self.scanner_by(cluster, None)?;
+        let scanner = self.scanner_of_cluster(cluster, None)?;
         let (place, mut reports) = (self.place(cluster), OpenReports::new(self.at.time()));
-        report.skipped(&scanner.not_asked())?;
+        report.add_skipped(&scanner.policies_not_at_creation())?;
         input::scan_cluster(&scanner, cluster, place, (&mut report, &mut reports))?;
         if self.write_reports {
             input::write_reports(cluster, place, &reports)?;
@@ -131,7 +134,7 @@ impl Scan {
 
     /// A scanner with the policies of files or of `cluster`, and the Namespaces and parameters of
     /// `cluster`.
-    fn scanner_by(
+    fn scanner_of_cluster(
         &self,
         cluster: &LiveCluster,
         input: Option<&ScanInput>,
@@ -143,7 +146,9 @@ impl Scan {
             super::live_policies::live_policies(cluster, &self.files.cluster, purpose, self.at.time())?
         };
         let kinds = super::live_policies::served_kinds(cluster);
-        let mut scanner = self.scanner(loaded, input, kinds, |kinds| input::surroundings(cluster, kinds))?;
+        let mut scanner = self.scanner(loaded, input, kinds, |kinds| {
+            input::namespaces_and_parameters(cluster, kinds)
+        })?;
         if input.is_none() {
             scanner.phases = STORED;
         }
@@ -156,8 +161,8 @@ impl Scan {
         &self,
         mut loaded: LoadedPolicies,
         input: Option<&ScanInput>,
-        mut kinds: CustomKinds,
-        elsewhere: impl FnOnce(&[ParamKind]) -> Result<SurroundingObjects, CommandError>,
+        mut kinds: KnownKinds,
+        elsewhere: impl FnOnce(&[ParamKind]) -> Result<NamespacesAndParameters, CommandError>,
     ) -> Result<ObjectScanner, CommandError> {
         let cluster = self.files.cluster.clone();
         let shared = || CommandError::Usage("the policies cannot be changed for a scan".to_owned());
@@ -177,7 +182,7 @@ impl Scan {
         };
         survey.faults.append(faults);
         if survey.faults.has_errors() {
-            let path = policy_files::shown(&self.filename);
+            let path = policy_files::joined_paths(&self.filename);
             return Err(CommandError::Faulty {
                 path,
                 faults: survey.faults,
@@ -195,7 +200,7 @@ impl Scan {
         let webhooks = set.take_webhooks();
         if !webhooks.is_empty() {
             let names = webhooks.into_iter().collect::<Vec<_>>().join(", ");
-            output::complain(format_args!(
+            output::print_error(format_args!(
                 "note: webhooks are not called, so what they would refuse or change is not reported: {names}"
             ));
         }
@@ -222,7 +227,7 @@ impl Scan {
 }
 
 /// Namespaces and parameter objects.
-type SurroundingObjects = [Vec<Arc<json::Document<'static>>>; 2];
+type NamespacesAndParameters = [Vec<Arc<json::Document<'static>>>; 2];
 
 /// The results for objects in files.
 struct FileFindings {
@@ -249,7 +254,7 @@ impl FileFindings {
             // If this ends early, the reader cannot send the next batch and ends, too.
             for batch in batches {
                 let batch: Vec<Document> = batch;
-                self.take(in_order(&batch, |object| scanner.scan(object)))?;
+                self.report_batch(parallel_map(&batch, |object| scanner.scan(object)))?;
             }
             self.faults
                 .append(reader.join().unwrap_or_else(|panic| resume_unwind(panic)));
@@ -257,7 +262,7 @@ impl FileFindings {
         })
     }
 
-    fn take(&mut self, judged: Vec<Result<ScannedObject, Fault>>) -> Result<(), CommandError> {
+    fn report_batch(&mut self, judged: Vec<Result<ScannedObject, Fault>>) -> Result<(), CommandError> {
         for one in judged {
             match one {
                 Ok(one) => {

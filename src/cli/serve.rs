@@ -74,8 +74,8 @@ struct ListenerAddresses<'a> {
 /// # Errors
 ///
 /// It does not exist; its folder is a link, or others may write to it.
-pub(crate) fn existing() -> Result<PathBuf, CommandError> {
-    found()?.ok_or_else(|| {
+pub(crate) fn development_configuration() -> Result<PathBuf, CommandError> {
+    find_development_configuration()?.ok_or_else(|| {
         let portcullis = output::program();
         CommandError::Usage(format!(
             "no configuration: name one with `--config FILE`, create one with `{portcullis} init DIR`, or run \
@@ -90,7 +90,7 @@ fn folder() -> &'static Path {
     configuration.parent().unwrap_or(Path::new(""))
 }
 
-fn found() -> Result<Option<PathBuf>, CommandError> {
+fn find_development_configuration() -> Result<Option<PathBuf>, CommandError> {
     let configuration = PathBuf::from(policy_files::DEVELOPMENT);
     // Otherwise the gateway could use keys that another user has written.
     if let Some(why) = unsafe_for_keys(folder(), KeyFolderOwner::Own) {
@@ -106,7 +106,7 @@ fn found() -> Result<Option<PathBuf>, CommandError> {
 /// It cannot be created, or could not be served; its folder is a link, or others may write to it;
 /// an interrupted start left files behind.
 pub(crate) fn set_up(format: Format) -> Result<PathBuf, CommandError> {
-    if let Some(configuration) = found()? {
+    if let Some(configuration) = find_development_configuration()? {
         return Ok(configuration);
     }
     check_ports()?;
@@ -142,7 +142,7 @@ fn check_ports() -> Result<(), CommandError> {
 
 /// The text output for a development set-up: commands to try, for the working directory of the
 /// gateway.
-pub(crate) struct TryIt<'a> {
+pub(crate) struct TryOutMessage<'a> {
     /// The folder of the set-up, relative to the working directory.
     relative: &'a Path,
     /// The absolute path of the folder.
@@ -150,7 +150,7 @@ pub(crate) struct TryIt<'a> {
     addresses: ListenAddresses,
 }
 
-impl<'a> TryIt<'a> {
+impl<'a> TryOutMessage<'a> {
     /// The output for the set-up with this configuration.
     pub(crate) fn new(relative: &'a Path, absolute: &'a Path, addresses: ListenAddresses) -> Self {
         let folder = |path: &'a Path| path.parent().unwrap_or(path);
@@ -162,7 +162,7 @@ impl<'a> TryIt<'a> {
     }
 }
 
-impl fmt::Display for TryIt<'_> {
+impl fmt::Display for TryOutMessage<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (relative, absolute) = (output::argument(self.relative), output::argument(self.absolute));
         let portcullis = output::program();
@@ -235,9 +235,9 @@ impl Serve {
         let _log =
             logging::start(metrics.log_dropped()).map_err(|error| CommandError::Usage(error.to_string()))?;
         let path = match &self.config {
-            Some(path) => policy_files::regular(path).map(|()| path.clone())?,
+            Some(path) => policy_files::check_regular_file(path).map(|()| path.clone())?,
             None if self.is_without_command => set_up(format)?,
-            None => existing()?,
+            None => development_configuration()?,
         };
         let now = SystemTime::now();
         let source = policy_files::source_accepting_absence(self.accept_absence.iter().cloned().collect());
@@ -257,7 +257,7 @@ impl Serve {
         let revision = Arc::clone(&snapshot.revision);
         let state = match failure {
             None => ReloadState::new(snapshot, source),
-            Some(failure) => ReloadState::of_last_good(failure, snapshot, source),
+            Some(failure) => ReloadState::with_last_good(failure, snapshot, source),
         };
         let reloader = reloader(&state, &path, &metrics)?;
         let _bundles = bundles(&state, &path, reloader.trigger(), &metrics)?;
@@ -284,9 +284,9 @@ impl Serve {
                     let console = addresses.console.map(tracing::field::display);
                     tracing::info!(server = %addresses.server, admin = %addresses.admin, console, %revision, "serving");
                     // Printing must not delay reviews if nobody reads standard output.
-                    std::thread::spawn(move || announcement.make());
+                    std::thread::spawn(move || announcement.print());
                     signals
-                        .until_terminated(|| hang_up(&trigger, decision_log.as_ref()))
+                        .until_terminated(|| handle_sighup(&trigger, decision_log.as_ref()))
                         .await;
                 }
                 Err(error) => {
@@ -336,7 +336,7 @@ impl GatewayStart {
     fn read(path: &Path, source: &dyn ManifestSource, now: SystemTime) -> Option<Self> {
         let (mut snapshot, mut faults) = state::load(path, source, None, now);
         // The errors may be gone with the first or with a newer version of a bundle.
-        if snapshot.is_none() && pulled_any(path, source) {
+        if snapshot.is_none() && pull_bundles(path, source) {
             (snapshot, faults) = state::load(path, source, None, now);
         }
         if let Some(snapshot) = snapshot {
@@ -353,7 +353,7 @@ impl GatewayStart {
                     tracing::error!(%error, "cannot use the last good set either");
                 }
                 let path = path.display().to_string();
-                output::complain_in_lines(&CommandError::Faulty { path, faults }.in_words());
+                output::print_error_lines(&CommandError::Faulty { path, faults }.to_lines());
                 None
             }
         }
@@ -379,7 +379,7 @@ impl GatewayStart {
 }
 
 /// Pulls the bundles of the configuration, and returns whether any pull succeeded.
-fn pulled_any(path: &Path, source: &dyn ManifestSource) -> bool {
+fn pull_bundles(path: &Path, source: &dyn ManifestSource) -> bool {
     let results = state::pull_bundles(path, source).unwrap_or_else(|error| {
         tracing::error!(%error, "cannot pull bundles");
         Vec::new()
@@ -452,7 +452,7 @@ fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Re
 }
 
 /// On SIGHUP, reloads the files and reopens the decision log.
-fn hang_up(trigger: &Trigger, decision_log: Option<&DecisionLog>) {
+fn handle_sighup(trigger: &Trigger, decision_log: Option<&DecisionLog>) {
     trigger.reload();
     if let Some(log) = decision_log {
         log.reopen();
@@ -469,7 +469,7 @@ struct StartMessage {
 
 impl StartMessage {
     /// Prints the message. A closed standard output does not stop the gateway.
-    fn make(&self) {
+    fn print(&self) {
         let serving = ListenerAddresses {
             config: &self.config,
             server: self.addresses.server.to_string(),
@@ -481,7 +481,7 @@ impl StartMessage {
                 let mut words = Lines::new();
                 words.each(
                     "",
-                    &TryIt::new(&self.config, &absolute, self.addresses).to_string(),
+                    &TryOutMessage::new(&self.config, &absolute, self.addresses).to_string(),
                 );
                 output::print(self.format, &words, &serving)
             })

@@ -8,7 +8,7 @@ use super::output::CommandError;
 use super::policy_files::ObjectPlaces;
 use crate::config::DEFAULT_CLUSTER;
 use portcullis_policy::authorization::matching::subject_matches;
-use portcullis_policy::authorization::proof::{IdlePart, InvariantStatus, WorkLimit, idle_parts};
+use portcullis_policy::authorization::proof::{InvariantStatus, RedundantPart, WorkLimit, redundant_parts};
 use portcullis_policy::authorization::{AuthorizationPolicy, Effect, Enforcement, Mode, PolicySet};
 use portcullis_policy::document::Document;
 use portcullis_policy::explain::LoadedPolicies;
@@ -34,9 +34,9 @@ pub(crate) fn idle_faults(
         parts: MAX_IDLE_PARTS,
         deadline: Deadline::new(&expired),
     };
-    let mut found: BTreeMap<(String, FieldKey), (usize, IdlePart)> = BTreeMap::new();
+    let mut found: BTreeMap<(String, FieldKey), (usize, RedundantPart)> = BTreeMap::new();
     for set in sets {
-        let Ok(parts) = idle_parts(set, now, limit) else {
+        let Ok(parts) = redundant_parts(set, now, limit) else {
             return Faults::new();
         };
         for (name, part) in parts {
@@ -73,55 +73,57 @@ enum FieldKey {
 }
 
 impl FieldKey {
-    const fn of(part: &IdlePart) -> Self {
+    const fn of(part: &RedundantPart) -> Self {
         match part {
-            IdlePart::Rule(rule) => Self::Rule(*rule),
-            IdlePart::Deny(_) | IdlePart::Allow(_) => Self::Policy,
-            IdlePart::Condition(condition, holds) => Self::Condition(*condition, *holds),
-            IdlePart::Exclusion(subject) => Self::Exclusion(*subject),
+            RedundantPart::Rule(rule) => Self::Rule(*rule),
+            RedundantPart::Deny(_) | RedundantPart::Allow(_) => Self::Policy,
+            RedundantPart::Condition(condition, holds) => Self::Condition(*condition, *holds),
+            RedundantPart::Exclusion(subject) => Self::Exclusion(*subject),
         }
     }
 }
 
 /// The path of the part. Indexes of non-resource rules follow those of resource rules.
-fn idle_path(part: &IdlePart, resource_rules: usize) -> FieldPath {
+fn idle_path(part: &RedundantPart, resource_rules: usize) -> FieldPath {
     let spec = FieldPath::root().field("spec");
     match part {
-        IdlePart::Rule(rule) if *rule < resource_rules => spec.field("resourceRules").index(*rule),
-        IdlePart::Rule(rule) => spec.field("nonResourceRules").index(rule - resource_rules),
-        IdlePart::Condition(condition, _) => spec.field("conditions").index(*condition),
-        IdlePart::Exclusion(subject) => spec.field("excludeSubjects").index(*subject),
-        IdlePart::Deny(_) | IdlePart::Allow(_) => FieldPath::root().field("metadata").field("name"),
+        RedundantPart::Rule(rule) if *rule < resource_rules => spec.field("resourceRules").index(*rule),
+        RedundantPart::Rule(rule) => spec.field("nonResourceRules").index(rule - resource_rules),
+        RedundantPart::Condition(condition, _) => spec.field("conditions").index(*condition),
+        RedundantPart::Exclusion(subject) => spec.field("excludeSubjects").index(*subject),
+        RedundantPart::Deny(_) | RedundantPart::Allow(_) => FieldPath::root().field("metadata").field("name"),
     }
 }
 
-fn idle_words(part: &IdlePart) -> String {
+fn idle_words(part: &RedundantPart) -> String {
     let list = |names: &[String]| {
         let quoted: Vec<String> = names.iter().take(3).map(|name| format!("`{name}`")).collect();
         let more = if names.len() > 3 { " and others" } else { "" };
         format!("{}{more}", quoted.join(", "))
     };
     match part {
-        IdlePart::Rule(_) => "this rule never applies: no request matches the rule, the subjects and the \
+        RedundantPart::Rule(_) => {
+            "this rule never applies: no request matches the rule, the subjects and the \
             conditions of the policy; correct or remove it"
-            .to_owned(),
-        IdlePart::Deny(others) => format!(
+                .to_owned()
+        }
+        RedundantPart::Deny(others) => format!(
             "this policy changes nothing: all that it denies is denied by {}; remove it, or one of them",
             list(others)
         ),
-        IdlePart::Allow(bindings) => format!(
+        RedundantPart::Allow(bindings) => format!(
             "this Allow changes nothing: all that it allows is granted by {}; remove it",
             list(bindings)
         ),
-        IdlePart::Condition(_, true) => {
+        RedundantPart::Condition(_, true) => {
             "this condition makes no difference: it is true for every request that the rules match; remove it"
                 .to_owned()
         }
-        IdlePart::Condition(_, false) => {
+        RedundantPart::Condition(_, false) => {
             "with this condition the policy never applies: it is false for every request that the rules match"
                 .to_owned()
         }
-        IdlePart::Exclusion(_) => {
+        RedundantPart::Exclusion(_) => {
             "this excludes nobody: it matches none of `subjects`; remove it, or correct its name".to_owned()
         }
     }
@@ -132,7 +134,7 @@ const MASTERS: &str = "system:masters";
 
 /// Parses a user as `USER` or `USER,GROUP…`, and adds the groups of all users and of service
 /// accounts.
-pub(crate) fn asker_named(text: &str) -> User<'static> {
+pub(crate) fn parse_user(text: &str) -> User<'static> {
     let mut names = text.split(',').map(str::to_owned);
     let name = names.next().unwrap_or_default();
     let mut groups: Vec<String> = names.collect();
@@ -158,14 +160,14 @@ pub(crate) fn asker_user(name: String, groups: Vec<String>) -> User<'static> {
 
 /// Warns about each policy of `loaded`, defined in `documents`, that denies or limits requests of
 /// `asker`.
-pub(crate) fn asker_faults(loaded: &LoadedPolicies, documents: &[Document], asker: &User<'_>) -> Faults {
+pub(crate) fn user_faults(loaded: &LoadedPolicies, documents: &[Document], asker: &User<'_>) -> Faults {
     let mut faults = Faults::new();
     if asker.groups.iter().any(|group| group == MASTERS) {
         return faults;
     }
     let places = ObjectPlaces::new(documents);
     let mut told = BTreeSet::new();
-    for (_, set) in loaded.sets().filter(|(_, set)| !set.protects(asker)) {
+    for (_, set) in loaded.sets().filter(|(_, set)| !set.never_denies_user(asker)) {
         for policy in set.authorization_policies() {
             let Some(subject) = subject_of(policy, asker) else {
                 continue;
@@ -251,7 +253,7 @@ pub(crate) fn invariant_faults(
             let sentences = invariant.sentences();
             holding += usize::from(sentences.is_empty());
             for sentence in sentences {
-                found.push((cluster, invariant.name.clone(), severity(&invariant), sentence));
+                found.push((cluster, invariant.name.clone(), is_error(&invariant), sentence));
             }
         }
     }
@@ -278,7 +280,7 @@ pub(crate) fn invariant_faults(
 }
 
 /// Whether the finding about `invariant` is an error instead of a warning.
-const fn severity(invariant: &CheckedInvariant) -> bool {
+const fn is_error(invariant: &CheckedInvariant) -> bool {
     matches!(
         (invariant.enforcement, &invariant.status),
         (Enforcement::Refuse, InvariantStatus::Broken(_))

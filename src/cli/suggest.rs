@@ -29,7 +29,9 @@ use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::logged::LoggedDecision;
 use portcullis_policy::model::Time;
 use report::{Causes, DecidedTimes, LogLine, LogTotals, SuggestReport, SuggestedRoles, UnusedObjects};
-use usage::{AllowedRequests, LeftOut, RequestMemory, UsedNames, UsedResource, UserUsage, WideningOptions};
+use usage::{
+    AllowedRequests, OmissionReason, RequestMemory, UsedNames, UsedResource, UserUsage, WideningOptions,
+};
 
 /// Suggest the least RBAC that allows the requests of a decision log.
 ///
@@ -90,11 +92,11 @@ Examples:
 
 /// The data that is collected from logs and usage.
 #[derive(Debug, Default)]
-struct LogEvidence {
+struct CollectedLogs {
     /// The allowed requests, by cluster.
     usage: BTreeMap<String, AllowedRequests>,
     causes: BTreeMap<String, Causes>,
-    left_out: BTreeMap<LeftOut, (u64, LogLine)>,
+    left_out: BTreeMap<OmissionReason, (u64, LogLine)>,
     seen: LogTotals,
     /// How many objects and rules `causes` contains.
     objects: usize,
@@ -103,9 +105,9 @@ struct LogEvidence {
 }
 
 /// Collects the rows of usage files.
-struct UsageEvidence<'s> {
+struct UsageCollector<'s> {
     command: &'s Suggest,
-    gathered: &'s mut LogEvidence,
+    gathered: &'s mut CollectedLogs,
     broken: usize,
 }
 
@@ -126,7 +128,7 @@ const MAX_BROKEN_LINES_SHOWN: usize = 10;
 impl Suggest {
     pub(crate) fn run(self) -> Result<CommandResult, CommandError> {
         let format = self.output.output;
-        let mut gathered = LogEvidence::default();
+        let mut gathered = CollectedLogs::default();
         self.gather(&self.files()?, &mut gathered)?;
         self.gather_usage(&mut gathered)?;
         if gathered.seen.lines == 0 && gathered.seen.decisions.is_none() {
@@ -138,16 +140,16 @@ impl Suggest {
         let asked = self
             .config
             .as_deref()
-            .map(|path| config::authorizers::next_to(path, Version::NEWEST))
+            .map(|path| config::authorizers::load_next_to(path, Version::NEWEST))
             .unwrap_or_default();
         let unused = self
-            .loaded(&cluster)?
+            .load_policies(&cluster)?
             .map(|loaded| UnusedObjects::of(&loaded, &cluster, &causes, &asked));
         let report = SuggestReport {
             roles: self.suggested(&usage),
             seen: gathered.seen,
             left_out: gathered.left_out,
-            never_asked: never_asked(&asked),
+            never_asked: call_conditions(&asked),
             used: causes.used(),
             unused,
             with_sensitive: self.with_sensitive,
@@ -176,7 +178,7 @@ impl Suggest {
         Ok(files)
     }
 
-    fn gather(&self, files: &[PathBuf], gathered: &mut LogEvidence) -> Result<(), CommandError> {
+    fn gather(&self, files: &[PathBuf], gathered: &mut CollectedLogs) -> Result<(), CommandError> {
         let mut broken = 0;
         let take = |path: &Path, part| self.take_part(path, part, &mut broken, gathered);
         self.jobs.run(files, read_rows, take)
@@ -188,7 +190,7 @@ impl Suggest {
         path: &Path,
         part: LogPart,
         broken: &mut usize,
-        gathered: &mut LogEvidence,
+        gathered: &mut CollectedLogs,
     ) -> Result<(), CommandError> {
         let file = path.display();
         match part {
@@ -212,9 +214,14 @@ impl Suggest {
         }
     }
 
-    fn take_row(&self, path: &Path, row: &LoggedRow, gathered: &mut LogEvidence) -> Result<(), CommandError> {
+    fn take_row(
+        &self,
+        path: &Path,
+        row: &LoggedRow,
+        gathered: &mut CollectedLogs,
+    ) -> Result<(), CommandError> {
         let line = row.decision(path)?;
-        if !self.is_chosen(&line.cluster) || !self.is_proven(&line.caller, row.count, gathered) {
+        if !self.is_chosen(&line.cluster) || !self.is_counted(&line.caller, row.count, gathered) {
             return Ok(());
         }
         gathered.seen.lines += usize::try_from(row.count).unwrap_or(usize::MAX);
@@ -226,18 +233,18 @@ impl Suggest {
         self.take(&line, row.count, times, place, gathered)
     }
 
-    fn gather_usage(&self, gathered: &mut LogEvidence) -> Result<(), CommandError> {
+    fn gather_usage(&self, gathered: &mut CollectedLogs) -> Result<(), CommandError> {
         if self.usage.is_empty() {
             return Ok(());
         }
-        let mut evidence = UsageEvidence {
+        let mut evidence = UsageCollector {
             command: self,
             gathered,
             broken: 0,
         };
         let files = read_usage(&self.usage, &mut evidence)?;
         let broken = evidence.broken;
-        complain_of_more(broken, &policy_files::shown(&self.usage));
+        complain_of_more(broken, &policy_files::joined_paths(&self.usage));
         gathered.seen.files += files;
         gathered.seen.broken += broken;
         Ok(())
@@ -248,7 +255,7 @@ impl Suggest {
     }
 
     /// Whether `count` decisions for `caller` are used. Those that are not are counted.
-    fn is_proven(&self, caller: &str, count: u64, gathered: &mut LogEvidence) -> bool {
+    fn is_counted(&self, caller: &str, count: u64, gathered: &mut CollectedLogs) -> bool {
         let is_left_out = caller == PATH_TOKEN_NAME && !self.with_path_token;
         if is_left_out {
             gathered.seen.unproven += count;
@@ -263,7 +270,7 @@ impl Suggest {
         count: u64,
         times: [Option<Time>; 2],
         place: LogLine,
-        gathered: &mut LogEvidence,
+        gathered: &mut CollectedLogs,
     ) -> Result<(), CommandError> {
         let cluster = line.cluster.to_string();
         let seen = &mut gathered.seen;
@@ -292,7 +299,7 @@ impl Suggest {
         Ok(())
     }
 
-    fn nothing_read(&self, gathered: &LogEvidence) -> CommandError {
+    fn nothing_read(&self, gathered: &CollectedLogs) -> CommandError {
         let of = self
             .cluster
             .as_ref()
@@ -308,12 +315,12 @@ impl Suggest {
         CommandError::Usage(format!(
             "there is no decision{} in `{}`{unproven}",
             of.unwrap_or_default(),
-            policy_files::shown(&[self.logs.as_slice(), &self.usage].concat())
+            policy_files::joined_paths(&[self.logs.as_slice(), &self.usage].concat())
         ))
     }
 
     /// The cluster on the command line, or the only cluster in the logs.
-    fn chosen_cluster(&self, gathered: &LogEvidence) -> Result<String, CommandError> {
+    fn chosen_cluster(&self, gathered: &CollectedLogs) -> Result<String, CommandError> {
         if let Some(cluster) = &self.cluster {
             return Ok(cluster.clone());
         }
@@ -333,7 +340,7 @@ impl Suggest {
     }
 
     /// The policies to check for unused objects; `None` if none are named.
-    fn loaded(&self, cluster: &str) -> Result<Option<LoadedPolicies>, CommandError> {
+    fn load_policies(&self, cluster: &str) -> Result<Option<LoadedPolicies>, CommandError> {
         let files = PolicyFiles {
             config: self.config.clone(),
             manifests: self.manifests.clone(),
@@ -356,7 +363,7 @@ impl Suggest {
         let mut suggested = SuggestedRoles::default();
         for (user, used) in &usage.users {
             let name = names.name(user);
-            let (plain, sensitive) = used.settled(self.widening).split();
+            let (plain, sensitive) = used.simplified(self.widening).split();
             let objects = role_objects(user, &format!("suggested:{name}"), &plain);
             suggested.objects.extend(objects);
             let apart = role_objects(user, &format!("suggested-sensitive:{name}"), &sensitive);
@@ -366,16 +373,16 @@ impl Suggest {
     }
 }
 
-// === impl UsageEvidence ===
+// === impl UsageCollector ===
 
-impl UsageReader for UsageEvidence<'_> {
+impl UsageReader for UsageCollector<'_> {
     type Error = CommandError;
 
     fn row(&mut self, row: UsageRow<'_>, place: RowPlace<'_>) -> Result<(), CommandError> {
         if !self.command.is_chosen(&row.cluster) {
             return Ok(());
         }
-        if !self.command.is_proven(&row.caller, row.count, self.gathered) {
+        if !self.command.is_counted(&row.caller, row.count, self.gathered) {
             return Ok(());
         }
         *self.gathered.seen.decisions.get_or_insert(0) += row.count;
@@ -386,7 +393,7 @@ impl UsageReader for UsageEvidence<'_> {
         let (count, first, is_other) = (row.count, row.first.clone(), row.other);
         let logged = row.into_logged();
         if is_other && logged.decision == "allow" {
-            let left_out = self.gathered.left_out.entry(LeftOut::Other);
+            let left_out = self.gathered.left_out.entry(OmissionReason::Other);
             left_out.or_insert((0, place)).0 += count;
             return Ok(());
         }
@@ -418,19 +425,19 @@ impl From<UsageError> for CommandError {
 fn complain_of_line(broken: &mut usize, place: std::fmt::Arguments<'_>, why: &str) {
     *broken += 1;
     if *broken <= MAX_BROKEN_LINES_SHOWN {
-        output::complain(format_args!("warning: {place}: skipped: {why}"));
+        output::print_error(format_args!("warning: {place}: skipped: {why}"));
     }
 }
 
 fn complain_of_more(broken: usize, file: &str) {
     if broken > MAX_BROKEN_LINES_SHOWN {
         let more = broken - MAX_BROKEN_LINES_SHOWN;
-        output::complain(format_args!("warning: {file}: {more} more lines were skipped"));
+        output::print_error(format_args!("warning: {file}: {more} more lines were skipped"));
     }
 }
 
 /// The conditions under which the API server calls the gateway at all.
-fn never_asked(asked: &[Authorizer]) -> Vec<String> {
+fn call_conditions(asked: &[Authorizer]) -> Vec<String> {
     let conditions = asked.iter().flat_map(|authorizer| &authorizer.match_conditions);
     let on_one_line = |expression: &str| expression.split_whitespace().collect::<Vec<_>>().join(" ");
     conditions

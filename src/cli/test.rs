@@ -107,7 +107,7 @@ impl Test {
         let wants_coverage = self.coverage || self.coverage_lcov.is_some();
         let mut run = TestRun {
             now: self.at.time(),
-            only: self.run.as_deref().map(regex).transpose()?,
+            filter: self.run.as_deref().map(regex).transpose()?,
             coverage: wants_coverage.then(Coverage::default),
             failed: 0,
         };
@@ -170,11 +170,11 @@ fn nothing_to_run(paths: &[PathBuf], cases: usize) -> CommandError {
 
 impl TestReport<'_> {
     fn is_valid(&self) -> bool {
-        self.failed == 0 && self.faults.is_empty() && !self.is_below()
+        self.failed == 0 && self.faults.is_empty() && !self.misses_required_coverage()
     }
 
     /// Whether the coverage is less than required.
-    fn is_below(&self) -> bool {
+    fn misses_required_coverage(&self) -> bool {
         let covered = self.coverage.as_ref().map(CoverageReport::percent);
         covered
             .zip(self.fail_under)
@@ -196,7 +196,7 @@ impl TestReport<'_> {
         } else if self.wants_coverage {
             lines.line("coverage: not known, since not every suite could be run: mend the faults above");
         }
-        if let Some(least) = self.fail_under.filter(|_| self.is_below()) {
+        if let Some(least) = self.fail_under.filter(|_| self.misses_required_coverage()) {
             lines.line(format_args!("FAIL: less than {least} % is covered"));
         }
         lines.line(format_args!("{} passed, {} failed", self.passed, self.failed));
@@ -218,14 +218,14 @@ pub(crate) fn documents(paths: &[PathBuf], faults: &mut Faults) -> Result<Vec<Do
         named: paths,
     };
     for path in paths {
-        policy_files::readable(path)?;
-        let outside = roots.leading_out(path);
+        policy_files::check_readable(path)?;
+        let outside = roots.files_outside(path);
         faults.extend(outside.iter().map(|file| outside_fault(file)));
         if !outside.is_empty() {
             continue;
         }
         let (sources, unreadable) =
-            state::read_manifests(&policy_files::everywhere(std::slice::from_ref(path)));
+            state::read_manifests(&policy_files::for_all_clusters(std::slice::from_ref(path)));
         faults.append(unreadable);
         for source in sources {
             match document::parse(Some(&source.file), &source.text) {
@@ -238,7 +238,11 @@ pub(crate) fn documents(paths: &[PathBuf], faults: &mut Faults) -> Result<Vec<Do
 }
 
 fn outside_fault(file: &Path) -> Fault {
-    Fault::error(Place::of_file(file), FaultKind::Forbidden, suite::outside(file))
+    Fault::error(
+        Place::of_file(file),
+        FaultKind::Forbidden,
+        suite::outside_message(file),
+    )
 }
 
 fn suites_of(named: &Path, documents: Vec<Document>, faults: &mut Faults) -> Vec<Document> {

@@ -43,8 +43,8 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub(crate) struct BoundedService<S> {
     inner: S,
     authorization: ClientAuthorization,
-    silence: Duration,
-    protocol: SpokenProtocol,
+    idle_timeout: Duration,
+    protocol: NegotiatedProtocol,
     watches: Arc<WatchPace>,
 }
 
@@ -54,7 +54,7 @@ struct WatchPace(Mutex<HashMap<String, Instant>>);
 
 /// Whether an API server speaks HTTP/2. Known after its first response.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SpokenProtocol(Arc<AtomicBool>);
+pub(crate) struct NegotiatedProtocol(Arc<AtomicBool>);
 
 /// The body of a response.
 #[derive(Debug)]
@@ -91,14 +91,14 @@ impl<S> BoundedService<S> {
         Self {
             inner,
             authorization,
-            silence: IDLE_TIMEOUT,
-            protocol: SpokenProtocol::default(),
+            idle_timeout: IDLE_TIMEOUT,
+            protocol: NegotiatedProtocol::default(),
             watches: Arc::default(),
         }
     }
 
     /// The protocol of the API server, which is known after its first response.
-    pub(crate) fn protocol(&self) -> SpokenProtocol {
+    pub(crate) fn protocol(&self) -> NegotiatedProtocol {
         self.protocol.clone()
     }
 }
@@ -129,7 +129,7 @@ where
         // Calls the service that is ready, and keeps a clone for the next call.
         let next = self.inner.clone();
         let mut ready = std::mem::replace(&mut self.inner, next);
-        let (most, protocol) = (self.silence, self.protocol.clone());
+        let (most, protocol) = (self.idle_timeout, self.protocol.clone());
         let authorization = self.authorization.clone();
         Box::pin(async move {
             if !pause.is_zero() {
@@ -146,13 +146,13 @@ where
                 authorization.refused();
             }
             let most = if is_watch {
-                protocol.watch() + WATCH_TIMEOUT_SLACK
+                protocol.watch_timeout() + WATCH_TIMEOUT_SLACK
             } else {
                 most
             };
             let allowance = response.extensions().get::<Arc<ReadAllowance>>().cloned();
             if let Some(allowance) = &allowance {
-                allowance.taken(HEAD_BYTES);
+                allowance.consumed(HEAD_BYTES);
             }
             Ok(response.map(|body| BoundedBody {
                 body,
@@ -170,15 +170,15 @@ fn is_watch(uri: &Uri) -> bool {
         .any(|pair| matches!(pair, "watch=true" | "watch=1"))
 }
 
-// === impl SpokenProtocol ===
+// === impl NegotiatedProtocol ===
 
-impl SpokenProtocol {
+impl NegotiatedProtocol {
     fn note(&self, version: Version) {
         self.0.store(version == Version::HTTP_2, Ordering::Relaxed);
     }
 
     /// The timeout that watches request.
-    pub(crate) fn watch(&self) -> Duration {
+    pub(crate) fn watch_timeout(&self) -> Duration {
         let (of_http1, of_http2) = WATCH_TIMEOUTS;
         if self.0.load(Ordering::Relaxed) {
             of_http2
@@ -218,7 +218,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for BoundedBody<B> {
         };
         self.silence.end = None;
         if let (Some(allowance), Some(Ok(frame))) = (&self.allowance, &frame) {
-            allowance.taken(frame.data_ref().map_or(0, Bytes::len));
+            allowance.consumed(frame.data_ref().map_or(0, Bytes::len));
         }
         Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Body)))
     }
@@ -341,10 +341,10 @@ mod tests {
 
     #[test]
     fn watches_are_long_where_pings_tell_that_the_connection_is_there() {
-        let protocol = SpokenProtocol::default();
+        let protocol = NegotiatedProtocol::default();
         let mut watch = |version| {
             protocol.note(version);
-            protocol.watch().as_secs()
+            protocol.watch_timeout().as_secs()
         };
         assert_eq!(
             [Version::HTTP_11, Version::HTTP_2, Version::HTTP_11].map(&mut watch),

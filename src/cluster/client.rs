@@ -30,7 +30,7 @@ use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::verify::X509CheckFlags;
 use tower_service::Service;
 
-use super::bounded::{BoundedService, BoxError, SpokenProtocol};
+use super::bounded::{BoundedService, BoxError, NegotiatedProtocol};
 use crate::config::kubeconfig::client::{ClientUser, Context, KeyPair};
 use crate::config::limits::Descriptors;
 use crate::config::{FileScope, Files, Secret};
@@ -128,7 +128,7 @@ pub(crate) fn config(context: &Context) -> Result<Config, ClientError> {
 /// # Errors
 ///
 /// What in `context` cannot be used, or a token's file that cannot be read.
-pub(crate) fn of_context(context: &Context) -> Result<(Client, SpokenProtocol), ClientError> {
+pub(crate) fn of_context(context: &Context) -> Result<(Client, NegotiatedProtocol), ClientError> {
     let config = config(context)?;
     let identity = context.user.as_ref().and_then(|user| user.certificate.as_ref());
     let identity = identity.map(|pair| ClientIdentity {
@@ -178,7 +178,7 @@ pub(crate) fn client(config: &Config) -> Result<Client, ClientError> {
 }
 
 /// A client whose connections `connector` makes.
-fn over<C>(connector: C, config: &Config) -> Result<(Client, SpokenProtocol), ClientError>
+fn over<C>(connector: C, config: &Config) -> Result<(Client, NegotiatedProtocol), ClientError>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Read + Write + Connection + Send + Unpin,
@@ -362,7 +362,7 @@ impl ApiServerConnector {
             tls: Arc::new(tls),
             server_name: server_name.map(Arc::from),
             connections: ClusterConnections::new(),
-            allowance: ReadAllowance::of_answers(),
+            allowance: ReadAllowance::for_streams(),
         }
     }
 }
@@ -388,7 +388,7 @@ impl Service<Uri> for ApiServerConnector {
             let connection = tls.connect(stream, &name).await?.holding(place);
             let allowance = match connection.is_http2() {
                 true => of_http2,
-                false => ReadAllowance::of_answers(),
+                false => ReadAllowance::for_streams(),
             };
             Ok(connection.allowed(allowance))
         })

@@ -119,7 +119,7 @@ impl ValidObject {
     /// Also charges its compiled expressions, even if there is no room: objects that are known
     /// already stay.
     pub(crate) fn take_compiled(&mut self) {
-        self.charge.take_made(self.object.compiled_bytes());
+        self.charge.charge_derived(self.object.compiled_bytes());
     }
 }
 

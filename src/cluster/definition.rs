@@ -27,13 +27,13 @@ use portcullis_policy::model::groups::PORTCULLIS;
 const VERSION: &str = "v1alpha1";
 
 /// How many fields a message names.
-const NAMED: usize = 5;
+const MAX_NAMED_FIELDS: usize = 5;
 
 /// The maximum number of versions of a definition, and of bytes of the schema of each.
 const MAX_VERSIONS: usize = 100;
 const MAX_SCHEMA_BYTES: usize = 1 << 20;
 
-const KEEPS: &str = "x-kubernetes-preserve-unknown-fields";
+const PRESERVE_UNKNOWN_FIELDS: &str = "x-kubernetes-preserve-unknown-fields";
 
 /// The shipped definitions.
 const SHIPPED: [&str; 4] = [
@@ -100,13 +100,13 @@ struct WrittenVersion {
 
 #[derive(Deserialize, Serialize)]
 struct WrittenSubresources {
-    status: Option<Present>,
-    scale: Option<Present>,
+    status: Option<AnyValue>,
+    scale: Option<AnyValue>,
 }
 
 /// Any value, which is kept as an empty object.
 #[derive(Serialize)]
-struct Present {}
+struct AnyValue {}
 
 /// A definition without the parts that do not matter here, since schemas of other kinds may be
 /// large.
@@ -139,7 +139,7 @@ pub(crate) fn reduced(text: &str) -> Result<Value, String> {
     }}))
 }
 
-impl<'de> Deserialize<'de> for Present {
+impl<'de> Deserialize<'de> for AnyValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         IgnoredAny::deserialize(deserializer).map(|_| Self {})
     }
@@ -148,7 +148,7 @@ impl<'de> Deserialize<'de> for Present {
 /// How long an API server may continue to store objects according to a definition that was
 /// replaced: twice the time that Kubernetes allows its servers before it reports a new definition
 /// as established.
-const TAKES_EFFECT: Duration = Duration::from_secs(10);
+const STORAGE_DELAY: Duration = Duration::from_secs(10);
 
 /// The maximum number of definitions. Nothing is known of resources beyond it.
 pub(crate) const MAX_DEFINITIONS: usize = 10_000;
@@ -158,7 +158,7 @@ pub(crate) struct Definitions {
     pub(crate) known: BTreeMap<Name, HeldDefinition>,
     /// When a definition that drops fields was last replaced, by kind.
     pub(crate) dropped: BTreeMap<String, Instant>,
-    /// [`TAKES_EFFECT`].
+    /// [`STORAGE_DELAY`].
     pub(crate) takes_effect: Duration,
 }
 
@@ -184,7 +184,7 @@ pub(crate) enum SchemaState {
     /// The definitions have not been listed yet.
     Awaited,
     /// The gateway may not list definitions.
-    Refused,
+    Forbidden,
     /// The kind has no definition.
     Undefined,
     /// The schema lacks fields.
@@ -277,7 +277,7 @@ impl MissingFields {
     }
 
     fn compare(&mut self, known: &Value, served: &Value, path: &str) {
-        let is_kept = served.get(KEEPS) == Some(&Value::Bool(true));
+        let is_kept = served.get(PRESERVE_UNKNOWN_FIELDS) == Some(&Value::Bool(true));
         for (name, known) in properties(known).into_iter().flatten() {
             let path = format!("{path}.{name}");
             match properties(served).and_then(|served| served.get(name)) {
@@ -299,10 +299,10 @@ impl MissingFields {
         let named: Vec<String> = self
             .fields
             .iter()
-            .take(NAMED)
+            .take(MAX_NAMED_FIELDS)
             .map(|field| format!("`{field}`"))
             .collect();
-        match self.fields.len().saturating_sub(NAMED) {
+        match self.fields.len().saturating_sub(MAX_NAMED_FIELDS) {
             0 => named.join(", "),
             more => format!("{} and {more} more", named.join(", ")),
         }
@@ -328,7 +328,7 @@ impl SchemaState {
     pub(crate) fn why(&self) -> Option<String> {
         match self {
             Self::Awaited | Self::Recent | Self::Current => None,
-            Self::Refused => Some(
+            Self::Forbidden => Some(
                 "rejected: the gateway may not list customresourcedefinitions, so the API server may drop \
                 restrictions: apply config/cluster/gateway.yaml"
                     .to_owned(),
@@ -367,7 +367,7 @@ impl Default for Definitions {
         Self {
             known: BTreeMap::new(),
             dropped: BTreeMap::new(),
-            takes_effect: TAKES_EFFECT,
+            takes_effect: STORAGE_DELAY,
         }
     }
 }
@@ -516,7 +516,7 @@ mod tests {
             objects(spec, "spec", &mut found);
             assert!(found.len() >= 2, "{found:?}");
             for (path, schema) in found {
-                assert_eq!(schema[KEEPS], true, "{path}");
+                assert_eq!(schema[PRESERVE_UNKNOWN_FIELDS], true, "{path}");
             }
         }
     }
@@ -535,7 +535,10 @@ mod tests {
         );
         assert!(!missing.are_dropped, "unknown fields are kept");
 
-        spec(&mut older).as_object_mut().unwrap().remove(KEEPS);
+        spec(&mut older)
+            .as_object_mut()
+            .unwrap()
+            .remove(PRESERVE_UNKNOWN_FIELDS);
         let missing = CustomDefinition::examined(&older).unwrap().missing.unwrap();
         assert!(missing.are_dropped);
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 
-use super::bounded::SpokenProtocol;
+use super::bounded::NegotiatedProtocol;
 use super::kind::WatchedKind;
 use super::reach::ApiServerConnection;
 use super::reporter::{Reporter, StatusWriter};
@@ -129,7 +129,7 @@ impl FollowedKinds {
         }
     }
 
-    async fn server(&self) -> (ApiServer, SpokenProtocol) {
+    async fn server(&self) -> (ApiServer, NegotiatedProtocol) {
         loop {
             match client::of_context(&self.context) {
                 Ok((client, protocol)) => return (ApiServer::new(client), protocol),
@@ -303,7 +303,7 @@ pub(crate) struct Restoration {
 /// # Errors
 ///
 /// The operating system refuses a thread, and no job is run.
-pub(crate) fn side_by_side(jobs: Vec<ClusterJob>, patience: Duration) -> io::Result<()> {
+pub(crate) fn run_concurrently(jobs: Vec<ClusterJob>, patience: Duration) -> io::Result<()> {
     let (ended, ends) = channel();
     let mut left = jobs.len();
     spawn(move || run_each(jobs, &ended))?;
@@ -454,7 +454,7 @@ mod tests {
         let quick = Arc::clone(&all.last().unwrap().store);
         let held: Vec<_> = slow.iter().map(|store| store.delay_requests()).collect();
         let jobs = all.into_iter().map(|one| Box::new(|| one.run()) as ClusterJob);
-        side_by_side(jobs.collect(), Duration::ZERO).unwrap();
+        run_concurrently(jobs.collect(), Duration::ZERO).unwrap();
         let start = Instant::now();
         while quick.is_unsynced() {
             assert!(start.elapsed() < LONG, "it waits for the others");

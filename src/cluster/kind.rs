@@ -21,7 +21,7 @@ pub(crate) struct WatchedKind {
     pub(crate) group: String,
     pub(crate) kind: String,
     pub(crate) versions: Vec<String>,
-    pub(crate) role: WatchPurpose,
+    pub(crate) purpose: WatchPurpose,
 }
 
 /// Why a kind is watched.
@@ -58,7 +58,7 @@ impl WatchedKind {
     pub(crate) fn fixed(with_selector: bool, with_exceptions: bool) -> Vec<Self> {
         let watched = KINDS.iter().filter(|known| !known.watched.is_empty());
         let fixed = watched.map(|known| Self::new(known.group, known.kind, known.watched, purpose(known)));
-        let is_wanted = |fixed: &Self| match fixed.role {
+        let is_wanted = |fixed: &Self| match fixed.purpose {
             WatchPurpose::Selected => with_selector,
             WatchPurpose::Exception => with_exceptions,
             _ => true,
@@ -89,8 +89,8 @@ impl WatchedKind {
     }
 
     /// Whether unknown objects of this kind have another effect on decisions than none.
-    pub(crate) fn counts_when_unknown(&self) -> bool {
-        matches!(self.role, WatchPurpose::Parameter | WatchPurpose::Registration)
+    pub(crate) fn affects_decisions_when_unknown(&self) -> bool {
+        matches!(self.purpose, WatchPurpose::Parameter | WatchPurpose::Registration)
     }
 
     /// Whether objects of this kind contain expressions, which are compiled.
@@ -101,7 +101,7 @@ impl WatchedKind {
     /// Whether all other objects can be in force without this kind.
     pub(crate) fn is_optional(&self) -> bool {
         matches!(
-            self.role,
+            self.purpose,
             WatchPurpose::AccessRequest
                 | WatchPurpose::Definition
                 | WatchPurpose::Invariant
@@ -114,7 +114,7 @@ impl WatchedKind {
     /// not a parameter here.
     pub(crate) fn of_parameters(kind: &ParamKind) -> Option<Self> {
         let kind = Self::of_object(&kind.api_version, &kind.kind);
-        (kind.role == WatchPurpose::Parameter).then_some(kind)
+        (kind.purpose == WatchPurpose::Parameter).then_some(kind)
     }
 
     /// The kind as policies name it, if its objects are parameters.
@@ -122,7 +122,7 @@ impl WatchedKind {
         let version = self
             .versions
             .first()
-            .filter(|_| self.role == WatchPurpose::Parameter)?;
+            .filter(|_| self.purpose == WatchPurpose::Parameter)?;
         Some(ParamKind {
             api_version: self.api_version(version),
             kind: self.kind.clone(),
@@ -134,7 +134,7 @@ impl WatchedKind {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let fixed = Self::fixed(true, true).into_iter();
         // Policies can use CustomResourceDefinitions as parameters like any other object.
-        let objects = fixed.filter(|fixed| fixed.role != WatchPurpose::Definition);
+        let objects = fixed.filter(|fixed| fixed.purpose != WatchPurpose::Definition);
         let mut own = objects.filter(|fixed| fixed.group == group && fixed.kind == kind);
         own.next()
             .unwrap_or_else(|| Self::new(group, kind, &[version], WatchPurpose::Parameter))
@@ -145,7 +145,7 @@ impl WatchedKind {
             group: group.to_owned(),
             kind: kind.to_owned(),
             versions: versions.iter().map(|version| (*version).to_owned()).collect(),
-            role,
+            purpose: role,
         }
     }
 
@@ -213,7 +213,7 @@ impl WatchedParameters {
 #[cfg(test)]
 mod tests {
     use portcullis_cel::Version;
-    use portcullis_policy::admission::{NotFound, ParamFault, ParamRef, ParamTarget, Parameters};
+    use portcullis_policy::admission::{NotFound, ParamError, ParamRef, ParamTarget, Parameters};
 
     use super::*;
     use crate::cluster::store::Store;
@@ -287,7 +287,7 @@ mod tests {
         let beyond = limit("a", MAX_PARAMETER_KINDS - 1);
         assert_eq!(
             collected(&beyond).unwrap_err(),
-            ParamFault::NotSynced(beyond.to_string())
+            ParamError::NotSynced(beyond.to_string())
         );
     }
 }

@@ -382,7 +382,7 @@ impl LiveCluster {
         }
         for kind in kinds
             .into_iter()
-            .filter(|kind| kind.role != WatchPurpose::Definition)
+            .filter(|kind| kind.purpose != WatchPurpose::Definition)
         {
             let Some(resource) = self.served(&kind) else {
                 continue;
@@ -404,7 +404,7 @@ impl LiveCluster {
             });
             match listed {
                 // A user who may list policies need not have the permission to list AccessRequests.
-                Err(error) if kind.role == WatchPurpose::AccessRequest => {
+                Err(error) if kind.purpose == WatchPurpose::AccessRequest => {
                     let place = Place::of_file(Path::new(&format!("cluster {cluster}")));
                     found
                         .faults
@@ -454,8 +454,8 @@ impl LiveCluster {
 
 impl LivePurpose {
     fn needs(self, kind: &WatchedKind) -> bool {
-        let is_admission = kind.group == ADMISSION || kind.role == WatchPurpose::Exception;
-        if kind.role == WatchPurpose::Definition {
+        let is_admission = kind.group == ADMISSION || kind.purpose == WatchPurpose::Exception;
+        if kind.purpose == WatchPurpose::Definition {
             return false;
         }
         match self {

@@ -105,7 +105,7 @@ pub(crate) struct Charge {
     /// The bytes of the object and of its content.
     bytes: u32,
     /// The bytes of compiled expressions, or of faults.
-    made: u32,
+    derived_bytes: u32,
     /// The number of its share; 0 for none.
     namespace: u32,
 }
@@ -151,7 +151,7 @@ impl WatchedMemory {
         for (room, part) in self.0.iter().zip(parts) {
             let mut state = room.state();
             state.limit = part;
-            state.share();
+            state.recompute_idle();
         }
     }
 
@@ -227,7 +227,7 @@ impl RoomState {
             namespaces: HashMap::new(),
         };
         self.clusters.insert(number, new);
-        self.share();
+        self.recompute_idle();
         number
     }
 
@@ -241,11 +241,11 @@ impl RoomState {
                 clusters.remove();
             }
         }
-        self.share();
+        self.recompute_idle();
     }
 
     /// Must be called after the clusters or the limit have changed.
-    fn share(&mut self) {
+    fn recompute_idle(&mut self) {
         let idle = self
             .clusters
             .values()
@@ -340,17 +340,17 @@ impl ClusterRoom {
         Some(Charge {
             room: Arc::clone(self),
             bytes,
-            made: 0,
+            derived_bytes: 0,
             namespace,
         })
     }
 
     /// Charges bytes that belong to no single object, even if there is no room.
-    pub(crate) fn take_anyway(self: &Arc<Self>, bytes: usize) -> Charge {
+    pub(crate) fn charge_unconditionally(self: &Arc<Self>, bytes: usize) -> Charge {
         let charge = Charge {
             room: Arc::clone(self),
             bytes: bounded(OBJECT_BYTES),
-            made: bounded(bytes.saturating_sub(OBJECT_BYTES)),
+            derived_bytes: bounded(bytes.saturating_sub(OBJECT_BYTES)),
             namespace: 0,
         };
         charge.take_of(&mut self.room.state());
@@ -386,7 +386,7 @@ impl Drop for ClusterRoom {
 impl Charge {
     /// The bytes of the object, as if no other cluster shared its content.
     pub(crate) const fn bytes(&self) -> usize {
-        self.bytes as usize + self.made as usize
+        self.bytes as usize + self.derived_bytes as usize
     }
 
     /// The bytes of its content.
@@ -405,21 +405,21 @@ impl Charge {
         state.used -= content;
         let fits = state.fits(self.room.number, self.namespace, [more, more]);
         state.used += content;
-        self.made = if fits { bounded(made) } else { 0 };
+        self.derived_bytes = if fits { bounded(made) } else { 0 };
         self.take_of(&mut state);
         fits
     }
 
     /// Also charges `made` bytes, even if there is no room.
-    pub(crate) fn take_made(&mut self, made: usize) {
+    pub(crate) fn charge_derived(&mut self, made: usize) {
         let mut state = self.room.room.state();
         self.give_back_to(&mut state);
-        self.made = bounded(made);
+        self.derived_bytes = bounded(made);
         self.take_of(&mut state);
     }
 
     fn taken(&self) -> [usize; 2] {
-        [self.bytes as usize, self.made as usize]
+        [self.bytes as usize, self.derived_bytes as usize]
     }
 
     fn take_of(&self, state: &mut RoomState) {
@@ -558,7 +558,7 @@ mod tests {
         let memory = memory(1_000);
         let cluster = memory.cluster();
         let room = cluster.room(RoomPurpose::Parameters);
-        let kinds: Vec<_> = (0..100).map(|_| room.take_anyway(3 * KIB)).collect();
+        let kinds: Vec<_> = (0..100).map(|_| room.charge_unconditionally(3 * KIB)).collect();
         let mut held = Vec::new();
         assert_eq!(fill(room, "", &mut held), 70);
         drop(kinds);

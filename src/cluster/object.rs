@@ -29,7 +29,7 @@ const MAX_UID_BYTES: usize = 128;
 
 /// The maximum number of values of an object as received, as a multiple of the maximum that applies
 /// after fields that do not affect decisions are removed.
-const WRITTEN: usize = 4;
+const MAX_RECEIVED_FACTOR: usize = 4;
 
 /// An object as received, without the fields that do not affect decisions.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ pub(crate) struct ReceivedObject {
     /// A digest of the content.
     pub(crate) digest: [u8; 32],
     /// Only kept for Portcullis' own kinds and watched webhook configurations.
-    pub(crate) noted: ServerMetadata,
+    pub(crate) server_metadata: ServerMetadata,
     /// The number of bytes of memory that its content takes.
     pub(crate) bytes: usize,
 }
@@ -100,16 +100,16 @@ impl ReceivedObject {
         name: Name,
         text: &[u8],
     ) -> Result<Self, LeftOutReason> {
-        if kind.role == WatchPurpose::Definition {
+        if kind.purpose == WatchPurpose::Definition {
             let reduced = std::str::from_utf8(text).map_err(|error| error.to_string());
             let reduced = reduced.and_then(definition::reduced);
             return Ok(Self::of_text(name, reduced.map(|value| value.to_string())));
         }
         // Checked before the object is decoded.
-        kind.check_values(count_values(text), WRITTEN)?;
+        kind.check_values(count_values(text), MAX_RECEIVED_FACTOR)?;
         let written = std::str::from_utf8(text).map_err(|error| error.to_string());
         let stripped = written.and_then(|text| {
-            let stripped = stripped(kind, api_version, text);
+            let stripped = without_irrelevant_fields(kind, api_version, text);
             Ok((stripped.map_err(|error| error.to_string())?, text))
         });
         let (stripped, written) = match stripped {
@@ -124,13 +124,13 @@ impl ReceivedObject {
         let text = read
             .map(|value| value.to_string())
             .map_err(|error| error.to_string());
-        let noted = match kind.role {
+        let noted = match kind.purpose {
             WatchPurpose::Registration => ServerMetadata::of_registration(written),
             _ if kind.is_own() => ServerMetadata::of(written),
             _ => ServerMetadata::default(),
         };
         Ok(Self {
-            noted,
+            server_metadata: noted,
             bytes: content_bytes(kind, bytes, values),
             ..Self::of_text(name, text)
         })
@@ -142,7 +142,7 @@ impl ReceivedObject {
         Self {
             name,
             digest: sha256(said.as_bytes()),
-            noted: ServerMetadata::default(),
+            server_metadata: ServerMetadata::default(),
             bytes: said.len(),
             text,
         }
@@ -150,7 +150,7 @@ impl ReceivedObject {
 
     /// The requester of an AccessRequest.
     pub(crate) fn requester(&self, kind: &WatchedKind) -> Option<String> {
-        if kind.role != WatchPurpose::AccessRequest {
+        if kind.purpose != WatchPurpose::AccessRequest {
             return None;
         }
         let object: Value = serde_json::from_str(self.text.as_ref().ok()?).ok()?;
@@ -171,7 +171,7 @@ impl ReceivedObject {
             name,
             text: Ok(text.into()),
             digest,
-            noted: ServerMetadata::default(),
+            server_metadata: ServerMetadata::default(),
             bytes: text.len(),
         }
     }
@@ -271,7 +271,7 @@ impl ServerMetadata {
     }
 
     /// Whether both belong to the same object, and only its status was written in between.
-    pub(crate) fn is_as_written(&self, other: &Self) -> bool {
+    pub(crate) fn is_same_version(&self, other: &Self) -> bool {
         self.uid == other.uid && self.generation == other.generation
     }
 }
@@ -314,9 +314,13 @@ type Members = BTreeMap<String, Box<RawValue>>;
 /// The object `text` of this kind and version, without fields that do not affect decisions but
 /// would make an unchanged object look changed, such as the type checking of expressions in a
 /// status. Fields that expressions can read are kept.
-fn stripped(kind: &WatchedKind, api_version: &str, text: &str) -> serde_json::Result<String> {
-    let is_looked_at = kind.role == WatchPurpose::Parameter || kind.kind == "Namespace";
-    let is_access_request = kind.role == WatchPurpose::AccessRequest;
+fn without_irrelevant_fields(
+    kind: &WatchedKind,
+    api_version: &str,
+    text: &str,
+) -> serde_json::Result<String> {
+    let is_looked_at = kind.purpose == WatchPurpose::Parameter || kind.kind == "Namespace";
+    let is_access_request = kind.purpose == WatchPurpose::AccessRequest;
     let mut object: Members = serde_json::from_str(text)?;
     object.insert("apiVersion".to_owned(), to_raw_value(api_version)?);
     object.insert("kind".to_owned(), to_raw_value(&kind.kind)?);

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::task::block_in_place;
 
-use super::bounded::SpokenProtocol;
+use super::bounded::NegotiatedProtocol;
 use super::reporter::Reporter;
 use super::requests::{ApiRequest, ApiServer, JSON};
 use crate::config::kubeconfig::client::{ClientUser, Context};
@@ -37,7 +37,7 @@ const MAX_VERSION_BYTES: usize = 64 << 10;
 /// that the others can reuse its connection.
 pub(crate) struct ApiServerConnection {
     server: ApiServer,
-    protocol: SpokenProtocol,
+    protocol: NegotiatedProtocol,
     pace: ByteRateLimiter,
     reporter: Reporter,
     /// Locked by the watch that makes the attempt.
@@ -57,7 +57,7 @@ pub(crate) struct RecentFailures {
 // === impl ApiServerConnection ===
 
 impl ApiServerConnection {
-    pub(crate) fn new(server: ApiServer, protocol: SpokenProtocol, reporter: Reporter) -> Self {
+    pub(crate) fn new(server: ApiServer, protocol: NegotiatedProtocol, reporter: Reporter) -> Self {
         Self {
             server,
             protocol,
@@ -80,7 +80,7 @@ impl ApiServerConnection {
 
     /// The timeout that watches request.
     pub(crate) fn watch(&self) -> Duration {
-        self.protocol.watch()
+        self.protocol.watch_timeout()
     }
 
     /// Waits after an object of this many bytes if the rate limit is exceeded.
@@ -150,7 +150,7 @@ struct TokenClaims {
 /// The user name in the credentials of `context`: the common name of the certificate, the subject
 /// of the token, or the user name of the password. `None` if only the API server knows it, for
 /// example for an opaque token.
-pub(crate) fn of_context(context: &Context) -> Option<String> {
+pub(crate) fn user_of_context(context: &Context) -> Option<String> {
     let user = context.user.as_ref()?;
     // In the order in which an API server tries them.
     of_certificate(user).or_else(|| of_password_or_token(user))
@@ -278,7 +278,7 @@ current-context: x
 "
         );
         std::fs::write(&path, text).unwrap();
-        of_context(&context(&path))
+        user_of_context(&context(&path))
     }
 
     fn context(path: &Path) -> Context {

@@ -39,7 +39,7 @@ pub(crate) struct Reporter {
 #[derive(Default)]
 struct StatusNews {
     notify: Notify,
-    is_told: AtomicBool,
+    is_failure_logged: AtomicBool,
 }
 
 /// The last message about each kind and about the connection, with its time.
@@ -47,7 +47,7 @@ struct StatusNews {
 struct ReportedFailures(BTreeMap<String, (String, Instant)>);
 
 /// A message is logged again if it was last logged longer ago than this.
-const FORGOTTEN: Duration = Duration::from_secs(60);
+const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 
 // === impl Signal ===
 
@@ -128,7 +128,7 @@ impl Reporter {
     }
 
     /// Reports that conditions in statuses may have changed.
-    pub(crate) fn standing_changed(&self) {
+    pub(crate) fn conditions_changed(&self) {
         self.status.notify.notify_one();
     }
 
@@ -139,7 +139,7 @@ impl Reporter {
 
     /// Whether this is the first time that the API server rejects a status.
     pub(crate) fn is_first_status_failure(&self) -> bool {
-        !self.status.is_told.swap(true, Ordering::Relaxed)
+        !self.status.is_failure_logged.swap(true, Ordering::Relaxed)
     }
 
     /// Whether to log a message about `about`. Does not count as a failure.
@@ -162,7 +162,7 @@ impl ReportedFailures {
         let before = self.0.insert(about.to_owned(), (said.to_owned(), now));
         before.is_none_or(|(last, at)| {
             let same = about.is_empty() || last == said;
-            !same || now.duration_since(at) >= FORGOTTEN
+            !same || now.duration_since(at) >= REPEAT_INTERVAL
         })
     }
 }
@@ -178,7 +178,7 @@ impl ReportedFailures {
 const MANAGER: &str = "portcullis";
 
 /// The timeout of one write.
-const LIMIT: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum size of a response, which is the object, in bytes.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
@@ -187,7 +187,7 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// The maximum time until the clock is read again, because it may be adjusted.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Writes conditions for as long as it is polled.
 pub(crate) struct StatusWriter {
@@ -216,8 +216,8 @@ impl StatusWriter {
         loop {
             let (wanted, next) = self.store.conditions(SystemTime::now().into());
             let wait = match self.write_all(wanted).await {
-                WriteOutcome::Settled => next.map_or(LONGEST, |next| until(next).min(LONGEST)),
-                WriteOutcome::Refused => LONGEST,
+                WriteOutcome::Settled => next.map_or(MAX_WAIT, |next| until(next).min(MAX_WAIT)),
+                WriteOutcome::Refused => MAX_WAIT,
                 WriteOutcome::Unanswered => RETRY_DELAY,
             };
             let news = self.reporter.status_news();
@@ -261,7 +261,7 @@ impl StatusWriter {
         let writing = self.server.ask(&request, MAX_ANSWER_BYTES);
         let cluster = &**self.reporter.cluster();
         let (kind, name) = (&wanted.kind, &wanted.name);
-        match tokio::time::timeout(LIMIT, writing).await {
+        match tokio::time::timeout(WRITE_TIMEOUT, writing).await {
             Ok(Ok(_)) => WriteOutcome::Settled,
             Ok(Err(ApiError::Refused(status))) if (400..500).contains(&status.code) && status.code != 429 => {
                 let error = status.message.as_str();

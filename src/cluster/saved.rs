@@ -99,7 +99,7 @@ pub(crate) enum CacheFileError {
     Damaged(&'static str),
     /// The file belongs to another cluster.
     #[error("it contains the objects of the cluster `{0}`")]
-    Elsewhere(String),
+    OtherCluster(String),
 }
 
 /// The objects of a set in the form in which they are saved: as JSON, one per line.
@@ -259,7 +259,7 @@ fn parse(text: String, cluster: &str) -> Result<(RestoredSet, [u8; 32]), CacheFi
         return Err(CacheFileError::Damaged("it has another version"));
     }
     if header.cluster != cluster {
-        return Err(CacheFileError::Elsewhere(header.cluster));
+        return Err(CacheFileError::OtherCluster(header.cluster));
     }
     let digest = digest(&header.kinds, objects.as_bytes());
     if header.sha256 != hexadecimal(&digest) {

@@ -292,7 +292,7 @@ impl ServedKind {
 
 /// A resource version as a number, with which it can be compared to others of the same kind.
 /// Versions of objects that an API server stores are decimal numbers.
-pub(crate) fn comparable(version: &str) -> Option<u64> {
+pub(crate) fn numeric_version(version: &str) -> Option<u64> {
     let is_number = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
     version.parse().ok().filter(|_| is_number)
 }
@@ -372,13 +372,13 @@ const MAX_GROUPS_BYTES: usize = 16 << 20;
 const MAX_DEFINITION_BYTES: usize = 8 << 20;
 
 /// Groups that every API server serves, besides the core group.
-const EVERYWHERE: [&str; 3] = ["apps", "rbac.authorization.k8s.io", "apiextensions.k8s.io"];
+const ALWAYS_SERVED_GROUPS: [&str; 3] = ["apps", "rbac.authorization.k8s.io", "apiextensions.k8s.io"];
 
 /// The groups that an API server serves.
 struct ServerGroups(Vec<DiscoveredGroup>);
 
 /// Why the server that responds is not an API server; `None` if it is one.
-pub(crate) async fn no_server(server: &ApiServer) -> Result<Option<String>, ApiError> {
+pub(crate) async fn why_not_an_api_server(server: &ApiServer) -> Result<Option<String>, ApiError> {
     Ok(ServerGroups::of(server).await?.err())
 }
 
@@ -425,7 +425,7 @@ impl ServerGroups {
         let groups = Self(all);
         let missing = [""]
             .iter()
-            .chain(&EVERYWHERE)
+            .chain(&ALWAYS_SERVED_GROUPS)
             .find(|name| groups.group(name).is_none());
         Ok(match missing {
             None => Ok(groups),
@@ -488,7 +488,9 @@ async fn is_defined(
         };
         match after {
             AfterPage::Next(next) => from = next,
-            AfterPage::End(version) if comparable(&version).is_some_and(|version| Some(version) < newest) => {
+            AfterPage::End(version)
+                if numeric_version(&version).is_some_and(|version| Some(version) < newest) =>
+            {
                 return Ok(Some(
                     "its CustomResourceDefinitions are older than those that are known".to_owned(),
                 ));

@@ -26,10 +26,10 @@ pub(crate) struct Splitter {
     depth: usize,
     text: TextState,
     /// The last string, if it may be a key, or a value in a head.
-    word: Vec<u8>,
+    last_string: Vec<u8>,
     is_value: bool,
     /// Whether the current field of the envelope is the one with the objects.
-    is_at_objects: bool,
+    is_in_objects_field: bool,
     envelope: Vec<u8>,
     open: Option<OpenObject>,
 }
@@ -129,9 +129,9 @@ impl Splitter {
             max_object_bytes,
             depth: 0,
             text: TextState::Outside,
-            word: Vec::new(),
+            last_string: Vec::new(),
             is_value: false,
-            is_at_objects: false,
+            is_in_objects_field: false,
             envelope: Vec::new(),
             open: None,
         }
@@ -205,7 +205,7 @@ impl Splitter {
         match byte {
             b'"' => {
                 self.text = TextState::Inside;
-                self.word.clear();
+                self.last_string.clear();
             }
             b'{' | b'[' => self.opened(byte),
             b':' => self.key_ended(),
@@ -221,13 +221,16 @@ impl Splitter {
 
     /// Whether the next value is an item of the list.
     fn is_among_items(&self) -> bool {
-        self.envelope_of == Envelope::List && self.depth == 2 && self.is_at_objects && self.open.is_none()
+        self.envelope_of == Envelope::List
+            && self.depth == 2
+            && self.is_in_objects_field
+            && self.open.is_none()
     }
 
     fn opened(&mut self, byte: u8) {
         let is_object = self.open.is_none()
             && byte == b'{'
-            && self.is_at_objects
+            && self.is_in_objects_field
             && self.depth == self.envelope_of.depth_of_objects();
         if is_object {
             self.open = Some(OpenObject::new(self.depth));
@@ -253,7 +256,7 @@ impl Splitter {
             })));
         }
         if self.depth == 0 {
-            self.is_at_objects = false;
+            self.is_in_objects_field = false;
             return Ok(Some(Part::End(std::mem::take(&mut self.envelope))));
         }
         Ok(None)
@@ -294,9 +297,9 @@ impl Splitter {
 
     fn note_word(&mut self, run: &[u8]) {
         // One byte more than the maximum shows that the string is too long.
-        let room = (MAX_WORD_BYTES + 1).saturating_sub(self.word.len());
+        let room = (MAX_WORD_BYTES + 1).saturating_sub(self.last_string.len());
         if room > 0 && self.is_word() {
-            self.word.extend_from_slice(run.get(..room).unwrap_or(run));
+            self.last_string.extend_from_slice(run.get(..room).unwrap_or(run));
         }
     }
 
@@ -308,7 +311,7 @@ impl Splitter {
         let Some(open) = &mut self.open else { return };
         let key = if level == 1 { open.key } else { open.inner_key };
         if let Some(field) = open.head.field(key) {
-            *field = unescaped(&self.word);
+            *field = unescaped(&self.last_string);
         }
     }
 
@@ -320,9 +323,9 @@ impl Splitter {
         }
         let level = self.level();
         match &mut self.open {
-            None => self.is_at_objects = self.word == self.envelope_of.member().as_bytes(),
-            Some(open) if level == 1 => open.key = HeadKey::of_object(&self.word),
-            Some(open) => open.inner_key = HeadKey::of_metadata(&self.word),
+            None => self.is_in_objects_field = self.last_string == self.envelope_of.member().as_bytes(),
+            Some(open) if level == 1 => open.key = HeadKey::of_object(&self.last_string),
+            Some(open) => open.inner_key = HeadKey::of_metadata(&self.last_string),
         }
     }
 }

@@ -71,11 +71,11 @@ impl Store {
             memory,
             known: Mutex::new(StoredKinds {
                 kinds: BTreeMap::new(),
-                origin: Origin::Nowhere,
+                origin: Origin::None,
                 lacks_changes: false,
                 definitions: Definitions::default(),
                 token_keys: None,
-                standing: InForceVersions::default(),
+                in_force_versions: InForceVersions::default(),
                 cel_version,
                 version: 0,
                 last: None,
@@ -90,16 +90,16 @@ impl Store {
     /// Blocks all access to the store until the result is dropped.
     #[cfg(test)]
     pub(crate) fn delay_requests(&self) -> impl Sized {
-        self.known()
+        self.lock()
     }
 
-    fn known(&self) -> MutexGuard<'_, StoredKinds> {
+    fn lock(&self) -> MutexGuard<'_, StoredKinds> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Locks the store for a change of the objects in force.
-    fn changing(&self) -> MutexGuard<'_, StoredKinds> {
-        let mut known = self.known();
+    fn lock_for_change(&self) -> MutexGuard<'_, StoredKinds> {
+        let mut known = self.lock();
         known.version += 1;
         known
     }
@@ -107,16 +107,18 @@ impl Store {
     /// From now on exactly `kinds` are watched; the objects of other kinds are dropped. Returns
     /// whether objects in force changed.
     pub(crate) fn keep(&self, kinds: &BTreeSet<WatchedKind>) -> bool {
-        let mut known = self.changing();
+        let mut known = self.lock_for_change();
         let before = known.kinds.len();
         known.kinds.retain(|kind, _| kinds.contains(kind));
         let dropped = known.kinds.len() != before;
         known.is_kind_unsaved |= dropped;
         for kind in kinds {
             let objects = known.kinds.entry(kind.clone()).or_default();
-            if kind.role == WatchPurpose::Parameter {
+            if kind.purpose == WatchPurpose::Parameter {
                 let room = self.memory.room(kind.room());
-                objects.charge.get_or_insert_with(|| room.take_anyway(KIND_BYTES));
+                objects
+                    .charge
+                    .get_or_insert_with(|| room.charge_unconditionally(KIND_BYTES));
             }
         }
         dropped
@@ -124,44 +126,44 @@ impl Store {
 
     /// The watches start again: the objects stay in force until they have been listed.
     pub(crate) fn await_all(&self) {
-        for objects in self.known().kinds.values_mut() {
+        for objects in self.lock().kinds.values_mut() {
             objects.progress = SyncProgress::NotListed;
         }
     }
 
     /// The public keys of the API server's tokens, if they are known.
     pub(crate) fn token_keys(&self) -> Option<Arc<[u8]>> {
-        self.known().token_keys.clone()
+        self.lock().token_keys.clone()
     }
 
     /// Sets the public keys of the API server's tokens, or `None` if they are unknown. Returns
     /// whether they changed.
     pub(crate) fn set_token_keys(&self, keys: Option<Arc<[u8]>>) -> bool {
-        if self.known().token_keys == keys {
+        if self.lock().token_keys == keys {
             return false;
         }
-        self.changing().token_keys = keys;
+        self.lock_for_change().token_keys = keys;
         true
     }
 
     /// Notes that the gateway may not list this kind. Returns whether objects in force changed.
     pub(crate) fn refused(&self, kind: &WatchedKind) -> bool {
-        let mut known = self.changing();
+        let mut known = self.lock_for_change();
         if let Some(objects) = known.kinds.get_mut(kind) {
             objects.progress = SyncProgress::Refused;
         }
         known.take_withheld(&self.cluster);
-        known.is_live_from_now(&self.cluster)
+        known.mark_live(&self.cluster)
     }
 
     /// Adds saved objects, which are in force whatever is known about the API server's schema.
     /// Nothing is known about the cluster until all are added. Blocks while their expressions are
     /// compiled. The API server's objects must come afterwards.
     pub(crate) fn restore(&self, saved: RestoredSet) {
-        let cel_version = self.known().cel_version;
+        let cel_version = self.lock().cel_version;
         for (kind, name, received) in saved.objects {
             let read = received.and_then(|received| self.read(&kind, received, 0));
-            let mut known = self.changing();
+            let mut known = self.lock_for_change();
             let objects = known.kinds.entry(kind.clone()).or_default();
             // A saved kind is complete.
             objects.known = true;
@@ -170,7 +172,7 @@ impl Store {
                 Err(reason) => objects.left_out.note(name, reason),
             }
         }
-        let mut known = self.changing();
+        let mut known = self.lock_for_change();
         for (kind, saved) in saved.kinds {
             let objects = known.kinds.entry(kind).or_default();
             objects.newest = saved.resource_version;
@@ -181,7 +183,7 @@ impl Store {
             let outdated = known.with_expressions();
             drop(known);
             self.compile_again(outdated);
-            known = self.changing();
+            known = self.lock_for_change();
         }
         known.origin = Origin::Saved;
         known.lacks_changes = saved.lacks_changes;
@@ -196,16 +198,16 @@ impl Store {
         received: Result<ReceivedObject, LeftOutReason>,
     ) -> bool {
         let received = match received {
-            Ok(received) if kind.role == WatchPurpose::Definition => {
+            Ok(received) if kind.purpose == WatchPurpose::Definition => {
                 return match self.read_definition(&received) {
-                    Ok(read) => self.changing().define(&self.cluster, &name, read),
+                    Ok(read) => self.lock_for_change().define(&self.cluster, &name, read),
                     Err(reason) => self.leave_out(kind, name, reason),
                 };
             }
             Ok(received) if self.mark_known(kind, &received, None) => return false,
             received => received,
         };
-        let cel_version = self.known().cel_version;
+        let cel_version = self.lock().cel_version;
         let before = self.bytes_of(kind, &name);
         match received.and_then(|received| self.read(kind, received, before)) {
             Ok(read) => self.insert_read(kind, name, read, cel_version),
@@ -214,7 +216,7 @@ impl Store {
     }
 
     fn insert_read(&self, kind: &WatchedKind, name: Name, read: ReadObject, cel_version: Version) -> bool {
-        let mut known = self.changing();
+        let mut known = self.lock_for_change();
         let schema = known.schema(kind);
         let objects = known.kinds.entry(kind.clone()).or_default();
         let changed = objects.insert_read(&self.cluster, kind, name.clone(), read, &schema);
@@ -228,18 +230,18 @@ impl Store {
 
     fn leave_out(&self, kind: &WatchedKind, name: Name, reason: LeftOutReason) -> bool {
         log_left_out(&self.cluster, kind, &name, reason);
-        let mut known = self.changing();
-        let was_defined = kind.role == WatchPurpose::Definition && known.undefine(&self.cluster, &name);
+        let mut known = self.lock_for_change();
+        let was_defined = kind.purpose == WatchPurpose::Definition && known.undefine(&self.cluster, &name);
         let objects = known.kinds.entry(kind.clone()).or_default();
         let changed = was_defined | objects.objects.leave_out(&name);
         objects.left_out.note(name, reason);
         // Unknown objects of these kinds also affect decisions.
-        changed | kind.counts_when_unknown()
+        changed | kind.affects_decisions_when_unknown()
     }
 
     /// The memory of the object with this name.
     fn bytes_of(&self, kind: &WatchedKind, name: &Name) -> usize {
-        let known = self.known();
+        let known = self.lock();
         let held = known.kinds.get(kind).and_then(|kind| kind.objects.get(name));
         held.map_or(0, HeldObject::bytes)
     }
@@ -260,8 +262,8 @@ impl Store {
         let share = RoomShare::of(share);
         let charge = room.try_take(share, bytes, is_shared, before);
         let charge = charge.ok_or(LeftOutReason::NoRoom { bytes, share })?;
-        let cel_version = self.known().cel_version;
-        let (digest, noted) = (received.digest, received.noted.clone());
+        let cel_version = self.lock().cel_version;
+        let (digest, noted) = (received.digest, received.server_metadata.clone());
         let mut outcome = self.read_charged(kind, received, cel_version, charge);
         let (charge, made) = match &mut outcome {
             Ok(good) => (&mut good.charge, good.object.compiled_bytes()),
@@ -293,7 +295,7 @@ impl Store {
     /// If `received` is the last version that was read, marks the object as listed, updates its
     /// server metadata, and returns `true`.
     fn mark_known(&self, kind: &WatchedKind, received: &ReceivedObject, mark: Option<u32>) -> bool {
-        let mut known = self.known();
+        let mut known = self.lock();
         let held = known
             .kinds
             .get_mut(kind)
@@ -301,13 +303,14 @@ impl Store {
         // Tokens of a webhook configuration become invalid when it is created again.
         let is_same = |held: &&mut HeldObject| {
             held.is_of(received)
-                && held.noted().since == received.noted.since
-                && (kind.role != WatchPurpose::Registration || held.noted().uid == received.noted.uid)
+                && held.noted().since == received.server_metadata.since
+                && (kind.purpose != WatchPurpose::Registration
+                    || held.noted().uid == received.server_metadata.uid)
         };
         let Some(held) = held.filter(is_same) else {
             return false;
         };
-        held.note(received.noted.clone());
+        held.note(received.server_metadata.clone());
         held.listed = mark.unwrap_or(held.listed);
         true
     }
@@ -319,7 +322,7 @@ impl Store {
         };
         let bytes = definition.bytes();
         let before = {
-            let known = self.known();
+            let known = self.lock();
             let held = known.definitions.known.get(&received.name);
             if held.is_some_and(|held| held.definition == definition) {
                 return Ok(ReadDefinition::Same);
@@ -338,19 +341,19 @@ impl Store {
 
     /// Deletes an object. Returns whether objects in force changed.
     pub(crate) fn delete(&self, kind: &WatchedKind, name: &Name) -> bool {
-        let mut known = self.changing();
-        let was_defined = kind.role == WatchPurpose::Definition && known.undefine(&self.cluster, name);
+        let mut known = self.lock_for_change();
+        let was_defined = kind.purpose == WatchPurpose::Definition && known.undefine(&self.cluster, name);
         let Some(objects) = known.kinds.get_mut(kind) else {
             return was_defined;
         };
         let was_left_out = objects.left_out.remove(name);
         let gone = objects.objects.remove(name);
-        was_defined | was_left_out | gone.is_some_and(|held| held.good.is_some())
+        was_defined | was_left_out | gone.is_some_and(|held| held.in_force.is_some())
     }
 
     /// The shares with left-out objects of this kind for which there is room now.
     pub(crate) fn left_out_with_room(&self, kind: &WatchedKind) -> BTreeSet<RoomShare> {
-        let (known, room) = (self.known(), self.memory.room(kind.room()));
+        let (known, room) = (self.lock(), self.memory.room(kind.room()));
         let left_out = known.kinds.get(kind).into_iter();
         let waiting = left_out.flat_map(|kind| kind.left_out.waiting());
         let fits = waiting.filter(|&(share, bytes)| room.has_room(share, bytes));
@@ -360,14 +363,14 @@ impl Store {
     /// Whether nothing is known, neither from the cache file nor from the API server; or the cache
     /// file lacks changes.
     pub(crate) fn is_unsynced(&self) -> bool {
-        let known = self.known();
-        known.origin == Origin::Nowhere || known.lacks_changes
+        let known = self.lock();
+        known.origin == Origin::None || known.lacks_changes
     }
 
     /// Whether every kind was listed, including parameters unless they may not be: only then is the
     /// set worth saving.
     pub(crate) fn is_complete(&self) -> bool {
-        self.known().is_complete()
+        self.lock().is_complete()
     }
 }
 
@@ -378,7 +381,7 @@ impl StoredKinds {
     /// by itself.
     fn is_listed(&self) -> bool {
         let mut kinds = self.kinds.iter();
-        kinds.all(|(kind, objects)| match (kind.role, objects.progress) {
+        kinds.all(|(kind, objects)| match (kind.purpose, objects.progress) {
             (WatchPurpose::Parameter | WatchPurpose::ReportedOnly | WatchPurpose::Registration, _) => true,
             (WatchPurpose::Definition | WatchPurpose::Invariant | WatchPurpose::AccessRequest, progress) => {
                 progress != SyncProgress::NotListed
@@ -391,7 +394,7 @@ impl StoredKinds {
         let saved = self
             .kinds
             .iter()
-            .filter(|(kind, _)| kind.role != WatchPurpose::Registration);
+            .filter(|(kind, _)| kind.purpose != WatchPurpose::Registration);
         let mut awaited = saved.filter(|(_, objects)| objects.progress == SyncProgress::NotListed);
         self.is_listed() && awaited.next().is_none()
     }
@@ -400,7 +403,7 @@ impl StoredKinds {
     pub(crate) fn schema(&self, kind: &WatchedKind) -> SchemaState {
         let definitions = self.kinds.get(&WatchedKind::definitions());
         match definitions.map(|objects| (objects.progress, objects.known)) {
-            Some((SyncProgress::Refused, _)) => SchemaState::Refused,
+            Some((SyncProgress::Refused, _)) => SchemaState::Forbidden,
             None | Some((SyncProgress::NotListed, false)) => SchemaState::Awaited,
             Some(_) => self.definitions.schema(kind),
         }
@@ -464,7 +467,7 @@ impl StoredKinds {
 
     /// Marks the cluster as live, if every kind has been listed now. Returns whether it was not
     /// live before.
-    fn is_live_from_now(&mut self, cluster: &str) -> bool {
+    fn mark_live(&mut self, cluster: &str) -> bool {
         // Objects that are missing after this need evidence again.
         self.accepts_absence &= !self.is_complete();
         let is_new = self.is_listed() && self.origin != Origin::Live;
@@ -494,11 +497,11 @@ impl KindObjects {
         let is_of_other_time = held.noted().since != read.noted.since;
         held.note(read.noted);
         let changed = match read.outcome {
-            Ok(good) => held.take(cluster, kind, good, schema),
+            Ok(good) => held.accept_version(cluster, kind, good, schema),
             // An earlier version of a webhook configuration does not stay in force.
             Err((refused, charge)) => {
                 held.reject_version(cluster, read.digest, refused, Some(charge))
-                    | (kind.role == WatchPurpose::Registration)
+                    | (kind.purpose == WatchPurpose::Registration)
             }
         };
         was_left_out | changed | is_of_other_time

@@ -172,7 +172,7 @@ fn what_all_objects_may_take_is_as_configured() {
     let (_folder, config) = mk_config("");
     assert_eq!(
         watched_bytes(&config),
-        memory_of_process().unwrap_or(LEAST_MEMORY) / 2
+        memory_of_process().unwrap_or(ASSUMED_MEMORY) / 2
     );
 }
 

@@ -16,7 +16,7 @@ use super::object::ReceivedObject;
 use super::reach::{ApiServerConnection, RecentFailures};
 use super::reporter::Reporter;
 use super::requests::{ApiError, ErrorResponse};
-use super::served::{self, AfterPage, EventStream, ServedKind, WatchEvent, comparable};
+use super::served::{self, AfterPage, EventStream, ServedKind, WatchEvent, numeric_version};
 use super::split::SplitObject;
 use super::store::{ListEvidence, ListOutcome, Listing, Store};
 use super::weight::LeftOutReason;
@@ -162,7 +162,7 @@ impl Watch {
             Ok(changed) => self.changed(changed),
             Err(doubt) => {
                 self.doubted(&doubt.to_string());
-                self.changed(self.kind.counts_when_unknown());
+                self.changed(self.kind.affects_decisions_when_unknown());
             }
         }
         self.reporter.listed();
@@ -193,7 +193,7 @@ impl Watch {
             }
         };
         let evidence = ListEvidence {
-            version: comparable(&version),
+            version: numeric_version(&version),
             no_server: self.no_server(&listing).await?,
         };
         tracing::debug!(kind = %self.kind, objects = listing.objects, "listed");
@@ -216,8 +216,8 @@ impl Watch {
             ListOutcome::NotBelieved(doubt) => {
                 self.doubted(&doubt.to_string());
                 self.store
-                    .is_not_followed(&self.kind, &doubt.to_string(), Instant::now());
-                self.changed(self.kind.counts_when_unknown());
+                    .note_not_followed(&self.kind, &doubt.to_string(), Instant::now());
+                self.changed(self.kind.affects_decisions_when_unknown());
                 None
             }
         })
@@ -229,7 +229,7 @@ impl Watch {
         if listing.objects > 0 || !self.store.has_any(&self.kind) {
             return Ok(None);
         }
-        served::no_server(self.reach.server()).await
+        served::why_not_an_api_server(self.reach.server()).await
     }
 
     /// Runs `take`. If the kind has expressions, which take long to compile, waits for the
@@ -268,7 +268,7 @@ impl Watch {
 
     fn labels(&self) -> Option<&str> {
         let labels = self.labels.as_deref();
-        labels.filter(|_| self.kind.role == WatchPurpose::Selected)
+        labels.filter(|_| self.kind.purpose == WatchPurpose::Selected)
     }
 
     /// Watches for changes after a list, until the kind has to be listed again.
@@ -287,7 +287,7 @@ impl Watch {
             let begun = served.watch(server, self.labels(), &version, asked.as_secs(), max_bytes);
             let ended = match begun.await {
                 Ok(mut events) => {
-                    self.store.is_followed(&self.kind);
+                    self.store.note_followed(&self.kind);
                     let end = relist.min(Timer::now() + asked + WATCH_TIMEOUT_SLACK);
                     let place = (&mut version, &mut look, &mut history.retries);
                     self.take_events(served, &mut events, place, end).await
@@ -309,7 +309,7 @@ impl Watch {
             }
         }
         self.store
-            .is_not_followed(&self.kind, "it is listed again", Instant::now());
+            .note_not_followed(&self.kind, "it is listed again", Instant::now());
         Ok(())
     }
 
@@ -349,7 +349,7 @@ impl Watch {
                 }
                 WatchEvent::Deleted(object) => {
                     self.check_version(&object.head.resource_version)?;
-                    if comparable(&object.head.resource_version).is_none() {
+                    if numeric_version(&object.head.resource_version).is_none() {
                         // The object may have been deleted long ago and created again, which only a
                         // list shows.
                         return Ok(WatchEnd::Relist);
@@ -372,13 +372,13 @@ impl Watch {
 
     /// Rejects a version that is, or may be, older than what is known.
     fn check_version(&self, version: &str) -> Result<(), ApiError> {
-        if self.store.is_newer(&self.kind, comparable(version)) {
+        if self.store.is_newer(&self.kind, numeric_version(version)) {
             return Ok(());
         }
         let what = format!("the watch of {}", self.kind);
         Err(ApiError::unexpected(
             &what,
-            match comparable(version) {
+            match numeric_version(version) {
                 Some(_) => format!("version {version} is older than the known one"),
                 None => format!("version {version} is not a number, so it may be older than the known one"),
             },
@@ -389,8 +389,8 @@ impl Watch {
         if changed {
             self.reporter.changed();
         }
-        if self.kind.is_own() || self.kind.role == WatchPurpose::Definition {
-            self.reporter.standing_changed();
+        if self.kind.is_own() || self.kind.purpose == WatchPurpose::Definition {
+            self.reporter.conditions_changed();
         }
     }
 
@@ -408,7 +408,7 @@ impl Watch {
 
     /// Handles a 403: the gateway may not list or watch the kind.
     async fn refused(&self, error: &ApiError, failures: &mut RecentFailures) {
-        let is_registration = self.kind.role == WatchPurpose::Registration;
+        let is_registration = self.kind.purpose == WatchPurpose::Registration;
         self.changed(self.store.refused(&self.kind) | is_registration);
         if !self.kind.is_optional() {
             return self.failed(error, failures).await;
@@ -416,7 +416,7 @@ impl Watch {
         let (kind, error) = (&self.kind, error.to_string());
         let cluster = &**self.reporter.cluster();
         if self.reporter.is_news(&kind.to_string(), &error, Instant::now()) {
-            let missing = match kind.role {
+            let missing = match kind.purpose {
                 WatchPurpose::Definition => {
                     "without them no new AuthorizationPolicy with effect Allow and no new AdmissionException is \
                      taken, and Denies with `namespaces` apply to lists of every custom resource: apply \
@@ -439,7 +439,7 @@ impl Watch {
     async fn failed(&self, error: &ApiError, failures: &mut RecentFailures) {
         let (kind, cluster) = (&self.kind, &**self.reporter.cluster());
         let (text, now) = (error.to_string(), Instant::now());
-        self.store.is_not_followed(kind, &text, now);
+        self.store.note_not_followed(kind, &text, now);
         if !error.is_answer() {
             self.reporter.unreachable(&text, now);
             self.reach.lost();

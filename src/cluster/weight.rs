@@ -32,7 +32,7 @@ const MAX_ACCESS_REQUEST: (usize, usize) = (80 << 10, 5_000);
 
 /// The maximum number of bytes of an object as received, including fields that do not affect
 /// decisions, as a multiple of these.
-const WRITTEN: usize = 2;
+const MAX_RECEIVED_FACTOR: usize = 2;
 
 /// The maximum number of bytes of a CustomResourceDefinition, of which little is kept.
 const MAX_DEFINITION_BYTES: usize = 8 << 20;
@@ -66,7 +66,7 @@ impl LeftOutReason {
             ..Place::default()
         };
         let means = match kind.room() {
-            _ if kind.role == WatchPurpose::Definition => "nothing is known of its resource",
+            _ if kind.purpose == WatchPurpose::Definition => "nothing is known of its resource",
             RoomPurpose::Rbac | RoomPurpose::AccessRequests => "it grants nothing",
             RoomPurpose::Policies => "what it restricted before stays restricted, and nothing more",
             RoomPurpose::Parameters => "policies that take it as a parameter fail",
@@ -86,7 +86,7 @@ impl LeftOutReason {
 impl WatchedKind {
     /// The room in which its objects take memory.
     pub(crate) fn room(&self) -> RoomPurpose {
-        match self.role {
+        match self.purpose {
             WatchPurpose::Parameter => RoomPurpose::Parameters,
             // Users who may request access must not displace anything else, however many requests
             // they write.
@@ -101,7 +101,7 @@ impl WatchedKind {
 
     /// Whether its objects are Namespaces.
     pub(crate) fn is_namespace(&self) -> bool {
-        self.role == WatchPurpose::Base && self.group.is_empty()
+        self.purpose == WatchPurpose::Base && self.group.is_empty()
     }
 
     fn is_role(&self) -> bool {
@@ -116,7 +116,7 @@ impl WatchedKind {
 
     /// The maximum number of bytes and of values of its objects as JSON.
     fn max_size(&self) -> (usize, usize) {
-        match self.role {
+        match self.purpose {
             WatchPurpose::AccessRequest => MAX_ACCESS_REQUEST,
             _ if self.group == RBAC => MAX_RBAC,
             _ => MAX_OTHER,
@@ -125,9 +125,9 @@ impl WatchedKind {
 
     /// The maximum number of bytes that are read of an object.
     pub(crate) fn max_written_bytes(&self) -> usize {
-        match self.role {
+        match self.purpose {
             WatchPurpose::Definition => MAX_DEFINITION_BYTES,
-            _ => WRITTEN * self.max_size().0,
+            _ => MAX_RECEIVED_FACTOR * self.max_size().0,
         }
     }
 

@@ -36,7 +36,7 @@ pub(crate) struct PartitionFolder {
     /// The bytes that were added since the last comparison was started.
     added: u64,
     /// When the last comparison with the bounds was started.
-    read_at: SystemTime,
+    compared_at: SystemTime,
     /// The thread of that comparison. There may be a million files, and lines must not wait for it.
     comparing: Option<JoinHandle<u64>>,
 }
@@ -68,7 +68,7 @@ impl PartitionFolder {
             added: 0,
             bounds: bounds.clone(),
             kind,
-            read_at: now,
+            compared_at: now,
             comparing: None,
         };
         folder.compare(now);
@@ -95,9 +95,9 @@ impl PartitionFolder {
     }
 
     /// Removes files that are too old, and returns the time until it should be called again.
-    pub(crate) fn rest(&mut self, now: SystemTime) -> Duration {
+    pub(crate) fn maintain(&mut self, now: SystemTime) -> Duration {
         let pause = self.bounds.max_age / PARTS;
-        let since = now.duration_since(self.read_at).unwrap_or(pause);
+        let since = now.duration_since(self.compared_at).unwrap_or(pause);
         if since < pause {
             return pause - since;
         }
@@ -128,12 +128,12 @@ impl PartitionFolder {
         }
         self.wait();
         self.added = 0;
-        self.read_at = now;
+        self.compared_at = now;
         let (bounds, kind) = (self.bounds.clone(), self.kind);
         let name = "old-files".to_owned();
         let started = thread::Builder::new()
             .name(name)
-            .spawn(move || bound(&bounds, kind, now));
+            .spawn(move || enforce_bounds(&bounds, kind, now));
         self.comparing = started.ok();
     }
 }
@@ -141,7 +141,7 @@ impl PartitionFolder {
 /// Removes files that are too old, and if the rest exceeds the maximum, the oldest until a part of
 /// it is free. Returns the bytes of the rest. Files that cannot be read or removed are tried again
 /// the next time.
-fn bound(bounds: &FolderBounds, kind: RowKind, now: SystemTime) -> u64 {
+fn enforce_bounds(bounds: &FolderBounds, kind: RowKind, now: SystemTime) -> u64 {
     let mut hours: BTreeMap<HourFolder, u64> = BTreeMap::new();
     each_hour(&bounds.folder, |hour, folder| {
         if end_of(&hour).is_none() {

@@ -95,7 +95,7 @@ impl DecisionFiles {
     ///
     /// The folder cannot be made or read, or no thread be started. Nothing is written then.
     pub(crate) fn follow(&self, bounds: Option<&FolderBounds>) -> io::Result<()> {
-        self.queue.follow(bounds, |bounds| {
+        self.queue.apply(bounds, |bounds| {
             let log = ColumnLog::open(RowKind::Decision, bounds, self.dropped.clone(), SystemTime::now())?;
             let settings = QueueSettings {
                 thread: "decision-files",
@@ -285,8 +285,8 @@ impl BatchWriter<Vec<u8>> for ColumnLog {
         self.write_all(SystemTime::now());
     }
 
-    fn rest(&mut self) -> Option<Duration> {
-        Some(RecordingSink::rest(self, SystemTime::now()))
+    fn idle(&mut self) -> Option<Duration> {
+        Some(RecordingSink::maintain(self, SystemTime::now()))
     }
 }
 
@@ -296,11 +296,11 @@ impl RecordingSink for ColumnLog {
         Ok(())
     }
 
-    fn rest(&mut self, now: SystemTime) -> Duration {
-        self.write_due(now).min(self.folder.rest(now))
+    fn maintain(&mut self, now: SystemTime) -> Duration {
+        self.write_due(now).min(self.folder.maintain(now))
     }
 
-    fn most(&self) -> usize {
+    fn max_append_bytes(&self) -> usize {
         MAX_REVIEW_BYTES
     }
 

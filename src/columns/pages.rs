@@ -266,7 +266,7 @@ pub(crate) enum ColumnError {
     clippy::needless_pass_by_value,
     reason = "what `map_err` calls takes the error"
 )]
-pub(crate) fn damaged(error: ParquetError) -> ColumnError {
+pub(crate) fn damaged_error(error: ParquetError) -> ColumnError {
     ColumnError::Damaged(error.to_string())
 }
 

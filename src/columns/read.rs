@@ -18,7 +18,8 @@ use parquet::schema::types::ColumnDescriptor;
 use percent_encoding::percent_decode_str;
 
 use super::pages::{
-    ChunkBytes, ColumnError, MAX_FOREIGN_GROUP_ROWS, MAX_METADATA_BYTES, check_metadata, check_pages, damaged,
+    ChunkBytes, ColumnError, MAX_FOREIGN_GROUP_ROWS, MAX_METADATA_BYTES, check_metadata, check_pages,
+    damaged_error,
 };
 use super::runs::{RunReader, StoredRuns};
 use super::{Column, RowKind, SCHEMA_VERSION, Values};
@@ -160,7 +161,7 @@ impl ColumnFile {
     }
 
     /// Calls `each` with each row, of which the `wanted` columns are read. With `is_counted`, equal
-    /// adjacent rows become one, and the line has no time. `make_room` is called with the bytes of
+    /// adjacent rows become one, and the line has no time. `wait_if_large` is called with the bytes of
     /// a row group before they are allocated.
     ///
     /// # Errors
@@ -197,7 +198,7 @@ impl ColumnFile {
                     readers.iter_mut().map(|reader| reader.read(count)).collect()
                 });
                 let batch = batch.map_err(|error| self.failed(error))?;
-                self.hand_on(&wanted, batch, count, (number, is_counted), each)?;
+                self.emit_rows(&wanted, batch, count, (number, is_counted), each)?;
                 rows -= count;
                 number += count as u64;
             }
@@ -240,14 +241,14 @@ impl ColumnFile {
                 bytes: bytes.into(),
             });
             let rows = usize::try_from(group.num_rows()).unwrap_or_default();
-            let pages = SerializedPageReader::new(chunk_bytes, chunk, rows, None).map_err(damaged)?;
+            let pages = SerializedPageReader::new(chunk_bytes, chunk, rows, None).map_err(damaged_error)?;
             let pages: Box<dyn PageReader> = Box::new(pages);
             readers.push(RunReader::new(chunk.column_descr_ptr(), pages));
         }
         Ok(readers)
     }
 
-    fn hand_on<E: From<ColumnFileError>>(
+    fn emit_rows<E: From<ColumnFileError>>(
         &self,
         wanted: &[(&Column, usize)],
         mut batch: Vec<StoredRuns>,
@@ -358,7 +359,7 @@ fn read_metadata(file: &File) -> Result<ParquetMetaData, ColumnError> {
     file.read_exact_at(&mut bytes, start)?;
     check_metadata(&bytes)?;
     guarded(0, || {
-        ParquetMetaDataReader::decode_metadata(&bytes).map_err(damaged)
+        ParquetMetaDataReader::decode_metadata(&bytes).map_err(damaged_error)
     })
 }
 

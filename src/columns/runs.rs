@@ -16,7 +16,7 @@ use parquet::data_type::DataType;
 use parquet::schema::types::ColumnDescPtr;
 
 use super::Values;
-use super::pages::{ColumnError, damaged};
+use super::pages::{ColumnError, damaged_error};
 
 /// The bytes of the length in front of a text and of the levels of a page.
 const LENGTH_BYTES: usize = size_of::<u32>();
@@ -148,7 +148,7 @@ fn number_runs<T: DataType>(
     let (mut values, mut levels) = (Vec::new(), Vec::new());
     let (read, _, _) = reader
         .read_records(rows, Some(&mut levels), None, &mut values)
-        .map_err(damaged)?;
+        .map_err(damaged_error)?;
     if read != rows {
         return Err(too_few());
     }
@@ -278,7 +278,7 @@ impl TextReader {
     }
 
     fn turn_page(&mut self) -> Result<(), ColumnError> {
-        let page = self.pages.get_next_page().map_err(damaged)?;
+        let page = self.pages.get_next_page().map_err(damaged_error)?;
         let page = page.ok_or_else(too_few)?;
         match page {
             Page::DictionaryPage { buf, num_values, .. } => {

@@ -93,7 +93,7 @@ pub fn check(file: &str, text: &str, folder: &Path, types: AuthorizerTypes<'_>) 
 /// that `portcullis init` gives it. Empty if there is no such file or it has errors, which the API
 /// server reports. Conditions are compiled for `cel_version`.
 #[must_use]
-pub fn next_to(file: &Path, cel_version: Version) -> Vec<Authorizer> {
+pub fn load_next_to(file: &Path, cel_version: Version) -> Vec<Authorizer> {
     let (entries, faults) = read_next_to(file, cel_version);
     if faults.has_errors() {
         return Vec::new();
@@ -101,7 +101,7 @@ pub fn next_to(file: &Path, cel_version: Version) -> Vec<Authorizer> {
     entries.into_iter().map(|entry| entry.rules).collect()
 }
 
-/// The warnings about the file that [`next_to`] reads; none if it has errors.
+/// The warnings about the file that [`load_next_to`] reads; none if it has errors.
 #[must_use]
 pub fn warnings_next_to(file: &Path, cel_version: Version) -> Faults {
     let (_, faults) = read_next_to(file, cel_version);
@@ -298,7 +298,7 @@ fn required_choice<T: Copy>(section: &Section<'_>, field: &str, choices: &[(&str
 
 fn condition_version(section: &Section<'_>) {
     const FIELD: &str = "matchConditionSubjectAccessReviewVersion";
-    if section.text_if_any(FIELD).is_some() {
+    if section.non_empty_text(FIELD).is_some() {
         section.choice(FIELD, &[("v1", ())]);
     } else if !section.items("matchConditions").is_empty() {
         section.fault(

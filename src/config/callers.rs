@@ -187,9 +187,13 @@ pub(crate) fn callers(root: &Section<'_>, server: Option<&Server>) -> Vec<Caller
             section.fault("clientCertificate", FaultKind::Invalid, message);
         }
         let elsewhere =
-            |other: &&CallerEntry| other.means_the_same(&caller) && other.cluster != caller.cluster;
+            |other: &&CallerEntry| other.matches_same_credentials(&caller) && other.cluster != caller.cluster;
         if let Some(other) = callers.iter().find(elsewhere) {
-            section.fault("cluster", FaultKind::Invalid, one_cluster(&caller.cluster, other));
+            section.fault(
+                "cluster",
+                FaultKind::Invalid,
+                conflicting_cluster_message(&caller.cluster, other),
+            );
         }
         callers.push(caller);
     }
@@ -197,7 +201,7 @@ pub(crate) fn callers(root: &Section<'_>, server: Option<&Server>) -> Vec<Caller
 }
 
 /// The message if the credential of `other` is also used in an entry with another `cluster`.
-pub(crate) fn one_cluster(cluster: &str, other: &CallerEntry) -> String {
+pub(crate) fn conflicting_cluster_message(cluster: &str, other: &CallerEntry) -> String {
     format!(
         "`{cluster}`: the same credential is for the cluster `{}` in {}",
         other.cluster, other.place.path
@@ -206,7 +210,7 @@ pub(crate) fn one_cluster(cluster: &str, other: &CallerEntry) -> String {
 
 impl CallerEntry {
     /// Whether both entries match the same credentials.
-    fn means_the_same(&self, other: &Self) -> bool {
+    fn matches_same_credentials(&self, other: &Self) -> bool {
         self.kubeconfig == other.kubeconfig
             && self.client_certificate == other.client_certificate
             && self.jwt == other.jwt
@@ -222,12 +226,15 @@ fn caller(section: &Section<'_>) -> Option<CallerEntry> {
     let path_token = path_token(section);
     let webhook_token = jwt::webhook_token(section);
     if webhook_token.is_some() {
-        stands_alone(section, "webhookToken");
+        require_alone(section, "webhookToken");
     }
     let endpoints = endpoints(section);
     let cluster = section.text("cluster").unwrap_or(DEFAULT_CLUSTER).to_owned();
     let sees_all_clusters = console_clusters(section, endpoints);
-    if PROOFS.iter().all(|field| section.value(field).is_none()) {
+    if CREDENTIAL_FIELDS
+        .iter()
+        .all(|field| section.value(field).is_none())
+    {
         let message = "set `kubeconfig`, `clientCertificate`, `jwt`, `pathToken` or `webhookToken`";
         section.fault_here(FaultKind::Required, message);
         return None;
@@ -296,7 +303,7 @@ fn sans(section: &Section<'_>) -> Vec<SanPattern> {
 }
 
 /// The fields that select a caller's credentials.
-const PROOFS: [&str; 5] = [
+const CREDENTIAL_FIELDS: [&str; 5] = [
     "kubeconfig",
     "clientCertificate",
     "jwt",
@@ -304,9 +311,9 @@ const PROOFS: [&str; 5] = [
     "webhookToken",
 ];
 
-/// Requires `field` to be the only one of [`PROOFS`] in the entry.
-fn stands_alone(entry: &Section<'_>, field: &str) {
-    for other in PROOFS.iter().filter(|other| **other != field) {
+/// Requires `field` to be the only one of [`CREDENTIAL_FIELDS`] in the entry.
+fn require_alone(entry: &Section<'_>, field: &str) {
+    for other in CREDENTIAL_FIELDS.iter().filter(|other| **other != field) {
         if entry.value(other).is_some() {
             let message = format!("cannot be combined with `{field}`: add a separate entry for it");
             entry.fault(other, FaultKind::Invalid, message);
@@ -318,7 +325,7 @@ fn stands_alone(entry: &Section<'_>, field: &str) {
 /// with a path token are ignored.
 fn path_token(entry: &Section<'_>) -> Option<PathBuf> {
     let section = entry.optional("pathToken", &["file"])?;
-    stands_alone(entry, "pathToken");
+    require_alone(entry, "pathToken");
     section.required_path("file", "the file with the tokens, one in each line")
 }
 
@@ -396,7 +403,7 @@ impl SanPattern {
     /// Whether the pattern matches a certificate's DNS name. A wildcard name such as
     /// `*.example.com` is only matched by the same pattern.
     #[must_use]
-    pub fn means_dns(&self, name: &str) -> bool {
+    pub fn matches_dns(&self, name: &str) -> bool {
         match self {
             Self::Dns(expected) => name.eq_ignore_ascii_case(expected),
             Self::DnsBelow(parent) => name
@@ -408,7 +415,7 @@ impl SanPattern {
 
     /// Whether the pattern matches a certificate's IP address, of 4 or 16 bytes.
     #[must_use]
-    pub fn means_ip(&self, address: &[u8]) -> bool {
+    pub fn matches_ip(&self, address: &[u8]) -> bool {
         match self {
             Self::Ip(IpAddr::V4(expected)) => expected.octets() == address,
             Self::Ip(IpAddr::V6(expected)) => expected.octets() == address,
@@ -418,13 +425,13 @@ impl SanPattern {
 
     /// Whether the pattern matches a certificate's URI.
     #[must_use]
-    pub fn means_uri(&self, uri: &str) -> bool {
+    pub fn matches_uri(&self, uri: &str) -> bool {
         matches!(self, Self::Uri(expected) if expected == uri)
     }
 
     /// Whether the pattern matches a certificate's e-mail address.
     #[must_use]
-    pub fn means_email(&self, address: &str) -> bool {
+    pub fn matches_email(&self, address: &str) -> bool {
         matches!(self, Self::Email(expected) if expected == address)
     }
 }

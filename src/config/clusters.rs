@@ -35,7 +35,7 @@ pub struct ClusterEntry {
     /// AdmissionExceptions.
     pub writes_status: bool,
     /// How it is known that the cluster's API server sends every write to `/validate`.
-    pub admission: AdmissionKnowledge,
+    pub admission: AdmissionCoverage,
     /// How the webhooks of this cluster are called. `None`: without credentials, or for the default
     /// cluster as the configuration's `upstreams` says.
     pub upstreams: Option<UpstreamAccess>,
@@ -59,7 +59,7 @@ const FIELDS: [&str; 8] = [
 /// `admission` of an entry: how it is known that the API server sends every write to `/validate`,
 /// except those that the webhook configurations of `portcullis init` exclude.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum AdmissionKnowledge {
+pub enum AdmissionCoverage {
     /// It is not known, so Allows with `objectConditions` grant nothing.
     #[default]
     None,
@@ -86,35 +86,41 @@ pub(crate) fn clusters(
 ) -> (Vec<ClusterEntry>, Option<ClusterFolder>) {
     let mut clusters = Vec::new();
     if root.value("clusters").is_some_and(|node| node.as_str().is_some()) {
-        let folder = entries_of_folder(root, read_folder, |section| add(section, &mut clusters));
+        let folder = entries_of_folder(root, read_folder, |section| add_entry(section, &mut clusters));
         return (clusters, folder);
     }
     for item in root.items("clusters") {
-        add(&item.section(&FIELDS), &mut clusters);
+        add_entry(&item.section(&FIELDS), &mut clusters);
     }
     (clusters, None)
 }
 
 /// Adds an entry, unless it is invalid. Its name and its saved files must differ from those of the
 /// others.
-fn add(section: &Section<'_>, clusters: &mut Vec<ClusterEntry>) {
+fn add_entry(section: &Section<'_>, clusters: &mut Vec<ClusterEntry>) {
     let Some(cluster) = cluster(section) else { return };
     if let Some(other) = clusters.iter().find(|other| other.name == cluster.name) {
         let message = format!("`{}` is used twice", cluster.name);
-        tell_both(section, "name", &message, other, &cluster);
+        record_conflict(section, "name", &message, other, &cluster);
     }
     let own = cluster.saved_files();
     let saved = |other: &&ClusterEntry| other.saved_files().iter().any(|file| own.contains(file));
     if let Some(other) = clusters.iter().find(saved) {
         let message = "another cluster uses this file: each cluster needs its own";
-        tell_both(section, "cacheFile", message, other, &cluster);
+        record_conflict(section, "cacheFile", message, other, &cluster);
     }
     clusters.push(cluster);
 }
 
 /// Records in the files of both entries that they conflict, because it is not known here which one
 /// came later.
-fn tell_both(section: &Section<'_>, field: &str, message: &str, other: &ClusterEntry, own: &ClusterEntry) {
+fn record_conflict(
+    section: &Section<'_>,
+    field: &str,
+    message: &str,
+    other: &ClusterEntry,
+    own: &ClusterEntry,
+) {
     let (Some(own_file), Some(file)) = (&own.place.file, &other.place.file) else {
         return section.fault(field, FaultKind::Duplicate, message);
     };
@@ -138,7 +144,7 @@ fn cluster(section: &Section<'_>) -> Option<ClusterEntry> {
     let kubeconfig = section.required_path("kubeconfig", "the kubeconfig for the API server");
     let cache_file = section
         .path("cacheFile")
-        .filter(|path| is_no_entry(section, path));
+        .filter(|path| is_outside_entries(section, path));
     if cache_file.is_none() && section.value("cacheFile").is_none() {
         let message = "without it, a restarted gateway has no policies of the cluster until the API \
                        server answers: set a file";
@@ -164,21 +170,21 @@ fn cluster(section: &Section<'_>) -> Option<ClusterEntry> {
     })
 }
 
-fn admission(section: &Section<'_>) -> AdmissionKnowledge {
+fn admission(section: &Section<'_>) -> AdmissionCoverage {
     match section.text("admission") {
-        None | Some("None") => AdmissionKnowledge::None,
-        Some("Declared") => AdmissionKnowledge::Declared,
-        Some("Watched") => AdmissionKnowledge::Watched,
+        None | Some("None") => AdmissionCoverage::None,
+        Some("Declared") => AdmissionCoverage::Declared,
+        Some("Watched") => AdmissionCoverage::Watched,
         Some(other) => {
             let message = unsupported_value(other, &["None", "Watched", "Declared"]);
             section.fault("admission", FaultKind::NotSupported, message);
-            AdmissionKnowledge::None
+            AdmissionCoverage::None
         }
     }
 }
 
 /// Whether the file at `path` is not itself read as an entry, if entries are files of a folder.
-fn is_no_entry(section: &Section<'_>, path: &Path) -> bool {
+fn is_outside_entries(section: &Section<'_>, path: &Path) -> bool {
     let is_hidden = |below: &Path| {
         let mut names = below.iter();
         names.any(|name| name.as_encoded_bytes().starts_with(b"."))
@@ -212,7 +218,7 @@ impl ClusterEntry {
             selector: None,
             accept_exceptions: false,
             writes_status: false,
-            admission: AdmissionKnowledge::None,
+            admission: AdmissionCoverage::None,
             upstreams: None,
         }
     }
@@ -396,7 +402,7 @@ fn entry(file: &ClusterFile, folder: Option<&OsStr>, add: &mut impl FnMut(&Secti
     let root = reading.root(&FIELDS);
     let name = root.value("name").and_then(Node::as_str).unwrap_or_default();
     let folder = folder.map(OsStr::to_string_lossy).unwrap_or_default();
-    if folder.is_empty() || name.is_empty() || may_name(&folder, name) {
+    if folder.is_empty() || name.is_empty() || folder_allows_name(&folder, name) {
         add(&root);
     } else {
         let message = format!(
@@ -424,8 +430,8 @@ pub(crate) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) {
     for (path_of_error, error) in &walk.errors {
         unreadable(path_of_error, error);
     }
-    let cut = walk.is_cut.then_some(path).into_iter();
-    for cut in cut.chain(walk.cut_folders.iter().map(PathBuf::as_path)) {
+    let cut = walk.exceeded_limit.then_some(path).into_iter();
+    for cut in cut.chain(walk.folders_over_limit.iter().map(PathBuf::as_path)) {
         let error = io::Error::other("contains more files and folders than can be read");
         unreadable(cut, &error);
     }
@@ -469,7 +475,7 @@ pub(crate) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) {
 
 /// Whether an entry in the tenant's folder named `folder` may be for the cluster `name`. Whoever
 /// writes the folder determines what the users of that cluster may do.
-pub(crate) fn may_name(folder: &str, name: &str) -> bool {
+pub(crate) fn folder_allows_name(folder: &str, name: &str) -> bool {
     let rest = name.strip_prefix(folder);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }

@@ -54,12 +54,16 @@ impl From<(Option<Config>, Faults)> for ConfigWithFallback {
 impl UnknownEntries {
     /// Whether an entry whose name is unknown may be for the cluster `name`.
     pub(crate) fn may_be_for(&self, name: &str) -> bool {
-        self.has_nameless || self.folders.iter().any(|folder| clusters::may_name(folder, name))
+        self.has_nameless
+            || self
+                .folders
+                .iter()
+                .any(|folder| clusters::folder_allows_name(folder, name))
     }
 
     /// The unknown entries among `files`, which are in `folder` on the disk: those that are
     /// `held_back` without an `earlier` version.
-    fn of(
+    fn find(
         (folder, files): (&Path, &[ClusterFile]),
         held_back: &BTreeMap<PathBuf, Faults>,
         earlier: &BTreeMap<&Path, &ClusterFile>,
@@ -68,7 +72,9 @@ impl UnknownEntries {
         let is_missing = |path: &Path| is_held(path, held_back) && !earlier.contains_key(path);
         for file in files.iter().filter(|file| is_missing(&file.path)) {
             match (tenant_folder(folder, &file.path), file.name()) {
-                (Some(own), Some(name)) if !clusters::may_name(&own, &name) => unknown.folders.extend([own]),
+                (Some(own), Some(name)) if !clusters::folder_allows_name(&own, &name) => {
+                    unknown.folders.extend([own])
+                }
                 (_, Some(name)) => unknown.names.extend([name]),
                 (own, None) => unknown.add_nameless(own),
             }
@@ -126,14 +132,14 @@ fn hold_back(
     loop {
         let read = |folder: &Path| {
             let (files, faults) = on_disk.get_or_init(|| clusters::read_folder(folder));
-            substituted((files, faults), &held_back, &earlier)
+            with_earlier_files((files, faults), &held_back, &earlier)
         };
         let (config, faults) = parse(&read);
         if config.is_some() {
             let files = on_disk.get().map_or(&[][..], |(files, _)| files);
             let folder = config.as_ref().and_then(|config| config.cluster_folder.as_ref());
             let folder = folder.map_or(Path::new(""), |folder| &folder.path);
-            let unknown = UnknownEntries::of((folder, files), &held_back, &earlier);
+            let unknown = UnknownEntries::find((folder, files), &held_back, &earlier);
             return Some(ConfigWithFallback {
                 config,
                 faults,
@@ -142,7 +148,7 @@ fn hold_back(
             });
         }
         let (files, unreadable) = on_disk.get()?;
-        let mut faulty = changed_faulty_files((files, unreadable), &earlier, faults);
+        let mut faulty = faults_of_changed_files((files, unreadable), &earlier, faults);
         // If two entries have the same name, the one that newly took it is held back.
         if faulty.iter().any(|file| file.has_new_name) {
             faulty.retain(|file| file.has_new_name);
@@ -166,7 +172,7 @@ struct ChangedFaultyFile {
 }
 
 /// The `faults` in files that differ from their `earlier` version, or that cannot be read.
-fn changed_faulty_files(
+fn faults_of_changed_files(
     (files, unreadable): (&[ClusterFile], &Faults),
     earlier: &BTreeMap<&Path, &ClusterFile>,
     faults: Faults,
@@ -201,7 +207,7 @@ fn is_held(path: &Path, held_back: &BTreeMap<PathBuf, Faults>) -> bool {
 }
 
 /// The files on the disk, with the `earlier` version of those that are held back.
-fn substituted(
+fn with_earlier_files(
     (files, unreadable): (&[ClusterFile], &Faults),
     held_back: &BTreeMap<PathBuf, Faults>,
     earlier: &BTreeMap<&Path, &ClusterFile>,

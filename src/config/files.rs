@@ -48,7 +48,7 @@ pub struct Disk;
 /// As for [`fs::read`], with the message of [`describe`]. Also if `path` is not a regular file, or
 /// has more than `most` bytes.
 pub fn read(path: &Path, most: usize) -> io::Result<Vec<u8>> {
-    let content = observed(path, || read_bounded(path, most, |_| Ok(())));
+    let content = with_pending_path(path, || read_bounded(path, most, |_| Ok(())));
     content.map_err(|error| io::Error::new(error.kind(), describe(&error)))
 }
 
@@ -194,7 +194,7 @@ fn write_through(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Res
 }
 
 /// Runs `act`, which may wait for the file system at `path`; meanwhile [`pending`] includes `path`.
-pub fn observed<T>(path: &Path, act: impl FnOnce() -> T) -> T {
+pub fn with_pending_path<T>(path: &Path, act: impl FnOnce() -> T) -> T {
     #[cfg(test)]
     OBSERVED.set(OBSERVED.get() + 1);
     let _pending = PendingRead::begin(path);
@@ -215,7 +215,7 @@ pub(crate) fn observed_by_this_thread() -> usize {
 /// The paths that are being read now.
 #[must_use]
 pub fn pending() -> Vec<PathBuf> {
-    let mut paths = of_all_threads().clone();
+    let mut paths = pending_paths().clone();
     paths.sort();
     paths.dedup();
     paths
@@ -224,7 +224,7 @@ pub fn pending() -> Vec<PathBuf> {
 /// Lists a path in [`PENDING`] until it is dropped.
 struct PendingRead<'p>(&'p Path);
 
-fn of_all_threads() -> MutexGuard<'static, Vec<PathBuf>> {
+fn pending_paths() -> MutexGuard<'static, Vec<PathBuf>> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -290,14 +290,14 @@ impl Files for Disk {
 
 impl<'p> PendingRead<'p> {
     fn begin(path: &'p Path) -> Self {
-        of_all_threads().push(path.to_owned());
+        pending_paths().push(path.to_owned());
         Self(path)
     }
 }
 
 impl Drop for PendingRead<'_> {
     fn drop(&mut self) {
-        let mut paths = of_all_threads();
+        let mut paths = pending_paths();
         if let Some(place) = paths.iter().position(|path| path == self.0) {
             paths.swap_remove(place);
         }
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn what_is_being_read_is_known() {
         let path = Path::new("a/file/of/this/test");
-        let inner = observed(path, || observed(path, pending));
+        let inner = with_pending_path(path, || with_pending_path(path, pending));
         assert!(inner.iter().any(|pending| pending == path));
         assert!(!pending().iter().any(|pending| pending == path));
     }

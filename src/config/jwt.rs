@@ -57,7 +57,7 @@ pub(crate) fn jwt(entry: &Section<'_>) -> Option<Jwt> {
     let fields = ["issuer", "audiences", "jwks", "algorithms", "leeway", "claims"];
     let section = entry.optional("jwt", &fields)?;
     let jwks = section.required_path("jwks", "the file with the issuer's public keys");
-    let tokens = tokens_of_issuer(&section);
+    let tokens = common_fields(&section);
     let claims = claims(&section);
     Some(Jwt {
         jwks: Some(jwks?),
@@ -67,7 +67,7 @@ pub(crate) fn jwt(entry: &Section<'_>) -> Option<Jwt> {
 }
 
 /// Reads the fields that `jwt` and `webhookToken` have in common.
-fn tokens_of_issuer(section: &Section<'_>) -> Option<Jwt> {
+fn common_fields(section: &Section<'_>) -> Option<Jwt> {
     let issuer = section.required_text("issuer", "the claim `iss` of the tokens");
     let audiences = section.strings("audiences");
     if audiences.is_empty() {
@@ -103,7 +103,7 @@ pub(crate) fn webhook_token(entry: &Section<'_>) -> Option<Jwt> {
     let jwks = section.path("jwks");
     Some(Jwt {
         jwks,
-        ..tokens_of_issuer(&section)?
+        ..common_fields(&section)?
     })
 }
 
@@ -154,7 +154,7 @@ fn claims(section: &Section<'_>) -> serde_json::Map<String, serde_json::Value> {
         Some(serde_json::Value::Object(claims)) => {
             for name in claims
                 .iter()
-                .filter(|(_, value)| proves_nothing(value))
+                .filter(|(_, value)| is_empty_or_has_empty(value))
                 .map(|(name, _)| name)
             {
                 section.fault(
@@ -174,11 +174,11 @@ fn claims(section: &Section<'_>) -> serde_json::Map<String, serde_json::Value> {
 
 /// Whether `value` is empty or contains an empty value: it would match every token or none, and
 /// neither can be intended.
-fn proves_nothing(value: &serde_json::Value) -> bool {
+fn is_empty_or_has_empty(value: &serde_json::Value) -> bool {
     match value {
         serde_json::Value::Null => true,
-        serde_json::Value::Array(values) => values.is_empty() || values.iter().any(proves_nothing),
-        serde_json::Value::Object(fields) => fields.is_empty() || fields.values().any(proves_nothing),
+        serde_json::Value::Array(values) => values.is_empty() || values.iter().any(is_empty_or_has_empty),
+        serde_json::Value::Object(fields) => fields.is_empty() || fields.values().any(is_empty_or_has_empty),
         _ => false,
     }
 }

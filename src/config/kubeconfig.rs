@@ -101,7 +101,7 @@ fn open(files: &dyn Files, path: &Path, act: impl FnOnce(&Section<'_>)) -> Fault
 
 fn type_meta(root: &Section<'_>) {
     for (field, expected) in [("apiVersion", "v1"), ("kind", "Config")] {
-        if root.text_if_any(field).is_some_and(|text| text != expected) {
+        if root.non_empty_text(field).is_some_and(|text| text != expected) {
             root.fault(field, FaultKind::NotSupported, format!("must be `{expected}`"));
         }
     }
@@ -109,14 +109,20 @@ fn type_meta(root: &Section<'_>) {
 
 fn config(files: &dyn Files, root: &Section<'_>, kubeconfig: &mut Kubeconfig) {
     for (name, section) in named(root, "users", "user") {
-        let user = user(files, name, &section, &mut kubeconfig.files, UNKNOWABLE);
+        let user = user(
+            files,
+            name,
+            &section,
+            &mut kubeconfig.files,
+            PROGRAM_CREDENTIAL_FAULT,
+        );
         kubeconfig.users.push(user);
     }
     for item in root.items("clusters") {
         let section = item.foreign_section().foreign_section("cluster");
         kubeconfig
             .clusters
-            .extend(called(files, &section, &mut kubeconfig.files));
+            .extend(called_server(files, &section, &mut kubeconfig.files));
     }
     if kubeconfig.users.is_empty() {
         root.fault(
@@ -129,14 +135,14 @@ fn config(files: &dyn Files, root: &Section<'_>, kubeconfig: &mut Kubeconfig) {
 
 /// A server that callers call. It is not an error if the certificate authority cannot be read here,
 /// because only the callers need it.
-fn called(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<Cluster> {
-    let server = section.text_if_any("server")?.to_owned();
-    let data = section.text_if_any("certificate-authority-data");
+fn called_server(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<Cluster> {
+    let server = section.non_empty_text("server")?.to_owned();
+    let data = section.non_empty_text("certificate-authority-data");
     let authorities = match data {
         Some(data) => STANDARD
             .decode(data.split_ascii_whitespace().collect::<String>())
             .ok(),
-        None => section.path_if_any("certificate-authority").and_then(|path| {
+        None => section.non_empty_path("certificate-authority").and_then(|path| {
             let content = files.read(&path).ok();
             read.push(path);
             content
@@ -145,7 +151,7 @@ fn called(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> 
     Some(Cluster {
         place: section.here(),
         server,
-        server_name: section.text_if_any("tls-server-name").map(str::to_owned),
+        server_name: section.non_empty_text("tls-server-name").map(str::to_owned),
         authorities,
     })
 }
@@ -156,7 +162,7 @@ fn named<'r>(root: &Section<'r>, list: &str, field: &str) -> Vec<(&'r str, Secti
     let mut found = Vec::new();
     for item in root.items(list) {
         let section = item.foreign_section();
-        let name = section.text_if_any("name").unwrap_or_default();
+        let name = section.non_empty_text("name").unwrap_or_default();
         if !names.insert(name) {
             section.fault("name", FaultKind::Duplicate, format!("`{name}` is used twice"));
         }
@@ -165,7 +171,8 @@ fn named<'r>(root: &Section<'r>, list: &str, field: &str) -> Vec<(&'r str, Secti
     found
 }
 
-const UNKNOWABLE: &str = "its credential is not known in advance: use a certificate, token or password";
+const PROGRAM_CREDENTIAL_FAULT: &str =
+    "its credential is not known in advance: use a certificate, token or password";
 
 /// A user and its credentials.
 #[derive(Debug)]
@@ -209,7 +216,7 @@ pub(crate) fn user(
         place: section.here(),
         certificate: certificate(files, section, read),
         token: section
-            .text_if_any("token")
+            .non_empty_text("token")
             .map(|token| Secret::new(token.trim())),
         file_token: file_token(files, section, read),
         basic: basic(section),
@@ -241,7 +248,7 @@ pub(crate) fn data_or_file(
     file: &str,
     read: &mut Vec<PathBuf>,
 ) -> Option<Vec<u8>> {
-    if let Some(text) = section.text_if_any(data) {
+    if let Some(text) = section.non_empty_text(data) {
         let text: Zeroizing<String> = Zeroizing::new(text.split_ascii_whitespace().collect());
         let decoded = STANDARD.decode(text.as_bytes()).ok();
         if decoded.is_none() {
@@ -249,7 +256,7 @@ pub(crate) fn data_or_file(
         }
         return decoded;
     }
-    let path = section.path_if_any(file)?;
+    let path = section.non_empty_path(file)?;
     let content = files.read(&path);
     read.push(path.clone());
     content
@@ -263,7 +270,7 @@ pub(crate) fn data_or_file(
 /// The token that client-go sends: the content of the file without surrounding white space.
 fn file_token(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) -> Option<Secret> {
     const FILE: &str = "tokenFile";
-    let path = section.path_if_any(FILE)?;
+    let path = section.non_empty_path(FILE)?;
     let content = files.read(&path).map(Zeroizing::new);
     read.push(path.clone());
     let complaint = match content
@@ -276,7 +283,7 @@ fn file_token(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>)
         Err(error) => error.to_string(),
     };
     let message = format!("`{}`: {complaint}", path.display());
-    if section.text_if_any("token").is_some() {
+    if section.non_empty_text("token").is_some() {
         section.warn(FILE, FaultKind::Unreadable, message + "; `token` is used instead");
     } else {
         section.fault(FILE, FaultKind::Unreadable, message);
@@ -285,8 +292,8 @@ fn file_token(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>)
 }
 
 fn basic(section: &Section<'_>) -> Option<Basic> {
-    let username = section.text_if_any("username");
-    let password = section.text_if_any("password");
+    let username = section.non_empty_text("username");
+    let password = section.non_empty_text("password");
     if username.is_none() && password.is_none() {
         return None;
     }

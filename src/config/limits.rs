@@ -32,7 +32,7 @@ pub struct Limits {
 }
 
 /// The memory that a process is assumed to have if its limits are unknown, in bytes.
-pub(crate) const LEAST_MEMORY: usize = 1 << 30;
+pub(crate) const ASSUMED_MEMORY: usize = 1 << 30;
 
 /// Where the file system of control groups is mounted.
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -41,10 +41,10 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// or 2), and no more than the machine has; `None` if it is unknown.
 pub(crate) fn memory_of_process() -> Option<usize> {
     let read = |path: &Path| fs::read_to_string(path).ok();
-    least(&read)
+    memory_limit(&read)
 }
 
-fn least(read: &impl Fn(&Path) -> Option<String>) -> Option<usize> {
+fn memory_limit(read: &impl Fn(&Path) -> Option<String>) -> Option<usize> {
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let files = groups.lines().flat_map(limits_of);
     let limits = files.filter_map(|file| read(&file)?.trim().parse::<usize>().ok());
@@ -79,7 +79,7 @@ fn of_machine(read: &impl Fn(&Path) -> Option<String>) -> Option<usize> {
 }
 
 /// Descriptors for probes, files and logs.
-const RESERVED: usize = 256;
+const RESERVED_DESCRIPTORS: usize = 256;
 
 /// The maximum number of concurrent calls, each of which may take 200 KiB.
 const MAX_CALLS: usize = 1024;
@@ -130,7 +130,7 @@ impl Descriptors {
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let eighth = |most: usize| (limit / 8).min(most);
         let (calls, idle_calls, watches) = (eighth(MAX_CALLS), eighth(MAX_IDLE_CALLS), eighth(MAX_WATCHES));
-        let others = RESERVED + calls + idle_calls + watches;
+        let others = RESERVED_DESCRIPTORS + calls + idle_calls + watches;
         Self {
             accepted: limit.saturating_sub(others).max(limit / 4),
             calls,
@@ -219,7 +219,7 @@ mod tests {
             let file = files.iter().find(|(name, _)| Path::new(name) == path)?;
             Some(file.1.to_owned())
         };
-        least(&read)
+        memory_limit(&read)
     }
 
     #[test]

@@ -63,21 +63,21 @@ pub enum PathStep {
 }
 
 /// The default and the minimum values of [`FolderBounds`].
-struct BoundLimits {
+struct FolderDefaults {
     default_age: Duration,
     least_age: Duration,
     least_bytes: u64,
 }
 
 /// The least size is enough for some hundred reviews.
-const RECORDING_LIMITS: BoundLimits = BoundLimits {
+const RECORDING_LIMITS: FolderDefaults = FolderDefaults {
     default_age: Duration::from_secs(24 * 3600),
     least_age: Duration::from_secs(60),
     least_bytes: 1 << 20,
 };
 
 /// Counts of one hour may take an eighth of the size, and those of one user a part of that.
-const USAGE_LIMITS: BoundLimits = BoundLimits {
+const USAGE_LIMITS: FolderDefaults = FolderDefaults {
     default_age: Duration::from_secs(90 * 24 * 3600),
     least_age: Duration::from_secs(3600),
     least_bytes: 64 << 20,
@@ -131,7 +131,7 @@ pub(crate) fn own_folder(section: &Section<'_>, manifests: &[ManifestPath]) -> O
 fn folder_bounds(
     section: &Section<'_>,
     manifests: &[ManifestPath],
-    limits: &BoundLimits,
+    limits: &FolderDefaults,
 ) -> Option<FolderBounds> {
     let folder = own_folder(section, manifests)?;
     let max_age = section.age("maxAge").unwrap_or(limits.default_age);

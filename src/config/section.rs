@@ -107,7 +107,7 @@ impl<'d> ReadContext<'d> {
     /// scope.
     fn located(&self, place: FieldPath, text: &str) -> Option<PathBuf> {
         let path = resolve(self.folder, text);
-        if self.scope.holds(&path) {
+        if self.scope.contains(&path) {
             return Some(path);
         }
         let message = format!(

@@ -71,11 +71,11 @@ impl MetricsHistory {
 
     /// The intervals between consecutive samples, oldest first.
     pub(crate) fn intervals(&self) -> Vec<Interval> {
-        self.each(1)
+        self.intervals_of(1)
     }
 
     /// The intervals between every `samples`th sample, oldest first.
-    pub(crate) fn each(&self, samples: usize) -> Vec<Interval> {
+    pub(crate) fn intervals_of(&self, samples: usize) -> Vec<Interval> {
         let kept = self.samples();
         // Counted from the end, so that the newest interval is complete.
         let ends: Vec<&TimedSample> = kept.iter().rev().step_by(samples.max(1)).collect();
@@ -89,7 +89,7 @@ impl MetricsHistory {
     }
 
     /// The interval of the whole history; `None` if there are fewer than two samples.
-    pub(crate) fn whole(&self) -> Option<Interval> {
+    pub(crate) fn whole_interval(&self) -> Option<Interval> {
         let samples = self.samples();
         let (start, end) = (samples.front()?, samples.back()?);
         (start.time < end.time).then(|| Interval::between(start, end))
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn an_hour_is_kept_and_no_more() {
         let history = MetricsHistory::default();
-        assert_eq!(history.whole(), None);
+        assert_eq!(history.whole_interval(), None);
         for number in 0..1000 {
             history.push(at(number * 10), mk_sample(number * 20), Vec::new());
         }
@@ -219,12 +219,12 @@ mod tests {
         assert_eq!(intervals.len(), 360);
         assert_eq!(intervals[359].end, at(9990));
         assert_eq!(intervals[0].rates(), [2.0, 1.0, 0.0]);
-        let whole = history.whole().unwrap();
+        let whole = history.whole_interval().unwrap();
         assert_eq!(
             (whole.seconds, whole.endpoints[0].decisions),
             (3600.0, [7200, 3600, 0])
         );
-        let minutes = history.each(30);
+        let minutes = history.intervals_of(30);
         assert_eq!(minutes.len(), 12);
         assert_eq!(minutes[11].end, at(9990));
         assert_eq!(minutes[0].endpoints[0].decisions, [600, 300, 0]);
@@ -235,7 +235,7 @@ mod tests {
         let history = MetricsHistory::default();
         history.push(at(0), mk_sample(0), mk_clusters(&[("east", 5)]));
         history.push(at(10), mk_sample(0), mk_clusters(&[("east", 7), ("west", 3)]));
-        let whole = history.whole().unwrap();
+        let whole = history.whole_interval().unwrap();
         assert_eq!(
             whole.clusters,
             [("east".into(), [2, 0, 0]), ("west".into(), [3, 0, 0])]
@@ -247,8 +247,11 @@ mod tests {
         let history = MetricsHistory::default();
         history.push(at(100), mk_sample(5), Vec::new());
         history.push(at(50), mk_sample(6), Vec::new());
-        assert_eq!(history.whole(), None);
+        assert_eq!(history.whole_interval(), None);
         history.push(at(60), mk_sample(8), Vec::new());
-        assert_eq!(history.whole().unwrap().endpoints[0].decisions, [2, 1, 0]);
+        assert_eq!(
+            history.whole_interval().unwrap().endpoints[0].decisions,
+            [2, 1, 0]
+        );
     }
 }

@@ -109,7 +109,7 @@ impl LiveStream {
         let filter = DecisionFilter::read(query, &[AFTER])?;
         let newest = decisions.newest();
         let seen = last_event
-            .or(query.one(AFTER)?)
+            .or(query.single(AFTER)?)
             .and_then(|text| text.parse().ok());
         Ok(Self {
             filter,
@@ -140,7 +140,7 @@ impl LiveStream {
 
     /// Continues at the position of another stream with the same query, whose events are also sent
     /// here.
-    pub const fn follow(&mut self, position: u64) {
+    pub const fn set_position(&mut self, position: u64) {
         self.position = position;
     }
 }
@@ -230,7 +230,7 @@ pub(crate) fn rows(
     let candidates = slice
         .iter()
         .rev()
-        .filter(|kept| wanted(kept.decision) && filter.may_meet(kept));
+        .filter(|kept| wanted(kept.decision) && filter.may_match(kept));
     for kept in candidates {
         if found.rows.len() == most || read == most_read {
             found.left_out += 1;
@@ -241,7 +241,7 @@ pub(crate) fn rows(
         let Some(request) = LoggedDecision::read(kept.line) else {
             continue;
         };
-        if filter.is_met(&request) {
+        if filter.matches(&request) {
             found.rows.push(DecisionRow::new(&kept, &request));
         }
     }
@@ -309,8 +309,12 @@ impl DecisionFilter {
     ///
     /// A parameter is unknown or given twice, or its value is invalid.
     pub(crate) fn read(query: &ViewQuery, beside: &[&str]) -> Result<Self, ViewError> {
-        query.only(&[&FIELDS, beside].concat())?;
-        let text = |name: &'static str| query.one(name).map(|value| value.unwrap_or_default().to_owned());
+        query.reject_unknown(&[&FIELDS, beside].concat())?;
+        let text = |name: &'static str| {
+            query
+                .single(name)
+                .map(|value| value.unwrap_or_default().to_owned())
+        };
         let endpoints = Endpoint::ALL.map(Endpoint::as_str);
         let q = text("q")?;
         let (from, from_time) = instant("from", text("from")?)?;
@@ -383,12 +387,12 @@ impl DecisionFilter {
 
     /// Whether a line may match, without parsing it. This is fast, and never `false` for a matching
     /// line.
-    pub(crate) fn may_meet(&self, kept: &KeptDecision<'_>) -> bool {
+    pub(crate) fn may_match(&self, kept: &KeptDecision<'_>) -> bool {
         let is_decision = self.decision().is_none_or(|wanted| wanted == kept.decision);
         let is_shadow = self.shadow.is_empty() || memmem::find(kept.line, SOME_SHADOW).is_some();
         is_decision
             && is_shadow
-            && self.exact().all(|value| {
+            && self.literal_strings().all(|value| {
                 // Values that JSON escapes cannot be searched in the line.
                 let is_plain = value
                     .bytes()
@@ -398,7 +402,7 @@ impl DecisionFilter {
     }
 
     /// Strings that a matching line contains unchanged.
-    fn exact(&self) -> impl Iterator<Item = &str> {
+    fn literal_strings(&self) -> impl Iterator<Item = &str> {
         let whole = [
             &self.user,
             &self.group,
@@ -416,7 +420,7 @@ impl DecisionFilter {
     }
 
     /// Whether a decision matches the filter.
-    pub(crate) fn is_met(&self, request: &LoggedDecision<'_>) -> bool {
+    pub(crate) fn matches(&self, request: &LoggedDecision<'_>) -> bool {
         let attributes = &request.attributes;
         let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
         is(&self.user, &request.user)
@@ -424,7 +428,7 @@ impl DecisionFilter {
             && (self.verb.is_empty() || self.verb.eq_ignore_ascii_case(request.verb()))
             && self.is_resource(request)
             && is(&self.namespace, &attributes.namespace)
-            && (self.policy.is_empty() || self.names(request))
+            && (self.policy.is_empty() || self.names_policy(request))
             && is(&self.decision, &request.decision)
             && (self.shadow.is_empty() || !request.shadow.is_empty())
             && is(&self.endpoint, &request.endpoint)
@@ -461,7 +465,7 @@ impl DecisionFilter {
     }
 
     /// Whether the decision refers to the policy or webhook.
-    fn names(&self, request: &LoggedDecision<'_>) -> bool {
+    fn names_policy(&self, request: &LoggedDecision<'_>) -> bool {
         let lists = [&request.near_misses, &request.shadow, &request.exceptions];
         let mut objects = request.cause.iter().chain(lists.into_iter().flatten());
         let webhook = |configuration: &str, webhook: &str| {

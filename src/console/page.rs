@@ -69,7 +69,7 @@ pub(crate) struct VisibleLines;
 pub(crate) struct ExactText;
 
 /// The name of a decision on pages, which differs from that in JSON and in the decision log.
-pub(crate) fn outcome(decision: &(impl fmt::Display + ?Sized)) -> String {
+pub(crate) fn decision_label(decision: &(impl fmt::Display + ?Sized)) -> String {
     match decision.to_string() {
         name if name == "noOpinion" => "no opinion".to_owned(),
         name => name,
@@ -271,7 +271,7 @@ impl PageFrame {
     }
 
     /// Adds the status.
-    pub(crate) fn with(self, status: GatewayStatus) -> Self {
+    pub(crate) fn with_status(self, status: GatewayStatus) -> Self {
         Self {
             status: Some(status),
             ..self

@@ -29,7 +29,7 @@ impl ViewQuery {
     /// # Errors
     ///
     /// The parameter has several values.
-    pub fn one<'q>(&'q self, name: &'q str) -> Result<Option<&'q str>, ViewError> {
+    pub fn single<'q>(&'q self, name: &'q str) -> Result<Option<&'q str>, ViewError> {
         let mut values = self.all(name);
         match (values.next(), values.next()) {
             (value, None) => Ok(value),
@@ -43,7 +43,7 @@ impl ViewQuery {
     ///
     /// The parameter has several values.
     pub fn text<'q>(&'q self, name: &'q str) -> Result<&'q str, ViewError> {
-        Ok(self.one(name)?.unwrap_or_default().trim())
+        Ok(self.single(name)?.unwrap_or_default().trim())
     }
 
     /// All values of `name`.
@@ -76,7 +76,7 @@ impl ViewQuery {
     /// # Errors
     ///
     /// The first unknown parameter, with the known ones.
-    pub fn only(&self, known: &[&str]) -> Result<(), ViewError> {
+    pub fn reject_unknown(&self, known: &[&str]) -> Result<(), ViewError> {
         match self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) {
             None => Ok(()),
             Some((name, _)) => Err(ViewError::Invalid(format!(
@@ -194,7 +194,7 @@ impl Paging {
     /// The page does not exist.
     pub(crate) fn new(total: usize, path: &str, query: &ViewQuery) -> Result<Self, ViewError> {
         let pages = total.div_ceil(ROWS).max(1);
-        let page = match query.one("page")? {
+        let page = match query.single("page")? {
             None => 1,
             Some(text) => text
                 .parse::<usize>()
@@ -233,14 +233,14 @@ mod tests {
     #[test]
     fn a_query_is_read_and_written() {
         let query = ViewQuery::parse("user=a%20b&group=x&group=y&verb=&path=%2Fa%26b");
-        assert_eq!(query.one("user"), Ok(Some("a b")));
-        assert_eq!(query.one("verb"), Ok(None));
+        assert_eq!(query.single("user"), Ok(Some("a b")));
+        assert_eq!(query.single("verb"), Ok(None));
         assert_eq!(query.text("verb"), Ok(""));
         assert_eq!(ViewQuery::parse("user=+a+").text("user"), Ok("a"));
-        assert_eq!(query.one("absent"), Ok(None));
+        assert_eq!(query.single("absent"), Ok(None));
         assert_eq!(query.all("group").collect::<Vec<_>>(), ["x", "y"]);
         assert_eq!(
-            query.one("group").unwrap_err().to_string(),
+            query.single("group").unwrap_err().to_string(),
             "`group` is given more than once"
         );
         assert_eq!(query.encode(), "user=a+b&group=x&group=y&path=%2Fa%26b");
@@ -250,12 +250,12 @@ mod tests {
     #[test]
     fn a_name_that_is_not_known_is_refused() {
         let query = ViewQuery::parse("user=a&usr=b");
-        let error = query.only(&["user", "verb"]).unwrap_err();
+        let error = query.reject_unknown(&["user", "verb"]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "`usr` is not known: supported are `user`, `verb`"
         );
-        assert_eq!(query.only(&["user", "usr"]), Ok(()));
+        assert_eq!(query.reject_unknown(&["user", "usr"]), Ok(()));
         assert!(ViewQuery::parse("a=&b=").is_empty());
     }
 
@@ -286,8 +286,8 @@ mod tests {
     fn selectors_are_asked_about_again() {
         let line = br#"{"endpoint":"authorize","user":"a","attributes":{"verb":"list","resource":"pods","fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n1"]}]},"labelSelector":{"requirements":[{"key":"a","operator":"NotIn","values":["b","c"]},{"key":"d","operator":"Exists"},{"key":"e","operator":"DoesNotExist"},{"key":"f","operator":"NotIn","values":["g"]}]},"extra":{"k":["v","w"]}}}"#;
         let query = what_if_link(&LoggedDecision::read(line).unwrap());
-        assert_eq!(query.one("field-selector"), Ok(Some("spec.nodeName=n1")));
-        assert_eq!(query.one("selector"), Ok(Some("a notin (b,c),d,!e,f!=g")));
+        assert_eq!(query.single("field-selector"), Ok(Some("spec.nodeName=n1")));
+        assert_eq!(query.single("selector"), Ok(Some("a notin (b,c),d,!e,f!=g")));
         assert_eq!(query.all("extra").collect::<Vec<_>>(), ["k=v", "k=w"]);
     }
 

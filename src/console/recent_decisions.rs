@@ -128,7 +128,7 @@ impl RecentDecisions {
 
     /// An empty buffer with an equal share of this one's limits, divided by `parts`.
     #[must_use]
-    pub fn part(&self, parts: usize) -> Self {
+    pub fn empty_share(&self, parts: usize) -> Self {
         let limits = self.kept().limits;
         let parts = parts.max(1);
         Self::within(DecisionLimits {
@@ -139,7 +139,7 @@ impl RecentDecisions {
     }
 
     /// Takes over the limits of `other`.
-    pub fn resize(&self, other: &Self) {
+    pub fn set_limits_of(&self, other: &Self) {
         let limits = other.kept().limits;
         let mut kept = self.kept();
         kept.limits = limits;

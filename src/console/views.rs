@@ -49,7 +49,7 @@ pub fn render(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, 
 
 /// Whether a path accepts a form by POST.
 #[must_use]
-pub fn takes_forms(path: &str) -> bool {
+pub fn accepts_forms(path: &str) -> bool {
     path == "/what-if"
 }
 

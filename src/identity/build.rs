@@ -8,15 +8,17 @@ use std::time::SystemTime;
 
 use openssl::x509::X509;
 
-use super::caller::{AuthenticationMethod, CompiledCaller, Fields, Proof};
+use super::caller::{AuthenticationMethod, CompiledCaller, CredentialFields, Proof};
 use super::certificate::{CertificateNames, ClientCa};
 use super::jwks::{self, IssuerKeys};
 use super::jwt::{self, Issuer};
 use super::path_token;
 use super::rotation::{Credential, Digester, HeldCredentials, Purpose, Users};
-use super::{Authenticator, Table};
+use super::{Authenticator, ProofTable};
 use crate::config::kubeconfig::{self, User};
-use crate::config::{AdmissionKnowledge, CallerEntry, ClusterEntry, Config, Disk, Files, Jwt, one_cluster};
+use crate::config::{
+    AdmissionCoverage, CallerEntry, ClusterEntry, Config, Disk, Files, Jwt, conflicting_cluster_message,
+};
 use crate::identity::certificates::system_time;
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
 
@@ -110,17 +112,17 @@ fn empty(config: &Config, digester: Digester) -> Authenticator {
     let patterns = config.callers.iter().enumerate();
     Authenticator {
         generation: next_generation(),
-        has_combined: entries.iter().any(|entry| !entry.is_simple()),
+        has_multi_credential_entries: entries.iter().any(|entry| !entry.is_simple()),
         entries,
-        patterns: patterns
+        certificate_patterns: patterns
             .filter_map(|(position, entry)| Some((position, entry.client_certificate.clone()?)))
             .collect(),
         digester,
         client_ca: ClientCa::default(),
-        certificates: Table::new(),
-        tokens: Table::new(),
-        passwords: Table::new(),
-        path_tokens: Table::new(),
+        certificates: ProofTable::new(),
+        tokens: ProofTable::new(),
+        passwords: ProofTable::new(),
+        path_tokens: ProofTable::new(),
         jwts: jwt::Tokens::new(Vec::new()),
         users: Users::new(),
         challenge: String::new(),
@@ -244,7 +246,7 @@ impl Builder<'_> {
         let name = name.clone();
         proofs.push(Proof {
             entry: position,
-            field: Fields::KUBECONFIG,
+            field: CredentialFields::KUBECONFIG,
             name,
             method,
             until,
@@ -266,7 +268,7 @@ impl Builder<'_> {
         let is_simple = |entry: &CallerEntry| CompiledCaller::new(entry).is_simple();
         if entry.cluster != other.cluster && is_simple(entry) && is_simple(other) {
             let place = entry.place.at(entry.place.path.field("cluster"));
-            let message = one_cluster(&entry.cluster, other);
+            let message = conflicting_cluster_message(&entry.cluster, other);
             let fault = Fault::error(place, FaultKind::Invalid, message);
             if !self.faults.iter().any(|known| *known == fault) {
                 self.faults.push(fault);
@@ -334,9 +336,9 @@ impl Builder<'_> {
         let names = CertificateNames::of(&leaf);
         let patterns = self
             .built
-            .patterns
+            .certificate_patterns
             .iter()
-            .filter(|(_, wanted)| names.meet(wanted));
+            .filter(|(_, wanted)| names.matches(wanted));
         let patterns: Vec<usize> = patterns.map(|(position, _)| *position).collect();
         for position in positions {
             patterns
@@ -384,7 +386,7 @@ impl Builder<'_> {
             let keys = rules.jwks.as_ref().map(|path| self.keys(path, rules));
             issuers.push(Issuer {
                 entry: position,
-                is_of_webhooks: entry.webhook_token.is_some(),
+                requires_webhook_binding: entry.webhook_token.is_some(),
                 rules: rules.clone(),
                 keys: keys.unwrap_or_default(),
             });
@@ -396,7 +398,7 @@ impl Builder<'_> {
     /// cluster are not watched.
     fn webhook_configurations_are_watched(&mut self, entry: &CallerEntry) {
         let is_watched = |cluster: &&ClusterEntry| {
-            cluster.name == entry.cluster && cluster.admission == AdmissionKnowledge::Watched
+            cluster.name == entry.cluster && cluster.admission == AdmissionCoverage::Watched
         };
         if entry.webhook_token.is_none() || self.config.clusters.iter().any(|one| is_watched(&one)) {
             return;

@@ -380,13 +380,13 @@ pub const PATH_TOKEN_NAME: &str = AuthenticationMethod::PathToken.as_str();
 
 /// A set of the fields of an entry of `callers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Fields(u8);
+pub(crate) struct CredentialFields(u8);
 
 /// An entry of `callers`: the credentials that it requires, and what its caller may do.
 #[derive(Debug, Clone)]
 pub(crate) struct CompiledCaller {
     /// The fields that the credentials of a request must satisfy, all of them.
-    pub(crate) needs: Fields,
+    pub(crate) required_fields: CredentialFields,
     pub(crate) endpoints: Endpoints,
     pub(crate) cluster: Arc<str>,
     pub(crate) share: Arc<str>,
@@ -399,7 +399,7 @@ pub(crate) struct CompiledCaller {
 pub(crate) struct Proof {
     /// The position of the entry.
     pub(crate) entry: usize,
-    pub(crate) field: Fields,
+    pub(crate) field: CredentialFields,
     /// The caller's name according to this field.
     pub(crate) name: Arc<str>,
     pub(crate) method: AuthenticationMethod,
@@ -420,9 +420,9 @@ pub(crate) enum CallerMatch {
     Nobody,
 }
 
-// === impl Fields ===
+// === impl CredentialFields ===
 
-impl Fields {
+impl CredentialFields {
     pub(crate) const KUBECONFIG: Self = Self(1);
     pub(crate) const CLIENT_CERTIFICATE: Self = Self(2);
     pub(crate) const JWT: Self = Self(4);
@@ -447,15 +447,20 @@ impl Fields {
 impl CompiledCaller {
     pub(crate) fn new(entry: &CallerEntry) -> Self {
         let fields = [
-            (entry.kubeconfig.is_some(), Fields::KUBECONFIG),
-            (entry.client_certificate.is_some(), Fields::CLIENT_CERTIFICATE),
-            (entry.jwt.is_some(), Fields::JWT),
-            (entry.path_token.is_some(), Fields::PATH_TOKEN),
-            (entry.webhook_token.is_some(), Fields::WEBHOOK_TOKEN),
+            (entry.kubeconfig.is_some(), CredentialFields::KUBECONFIG),
+            (
+                entry.client_certificate.is_some(),
+                CredentialFields::CLIENT_CERTIFICATE,
+            ),
+            (entry.jwt.is_some(), CredentialFields::JWT),
+            (entry.path_token.is_some(), CredentialFields::PATH_TOKEN),
+            (entry.webhook_token.is_some(), CredentialFields::WEBHOOK_TOKEN),
         ];
         let needs = fields.iter().filter(|(is_there, _)| *is_there);
         Self {
-            needs: needs.fold(Fields::default(), |needs, (_, field)| needs.with(*field)),
+            required_fields: needs.fold(CredentialFields::default(), |needs, (_, field)| {
+                needs.with(*field)
+            }),
             endpoints: entry.endpoints,
             cluster: entry.cluster.as_str().into(),
             share: match &entry.path_token {
@@ -468,17 +473,17 @@ impl CompiledCaller {
 
     /// Whether it requires a path token.
     pub(crate) const fn has_path_token(&self) -> bool {
-        self.needs.holds(Fields::PATH_TOKEN)
+        self.required_fields.holds(CredentialFields::PATH_TOKEN)
     }
 
     /// Whether it requires a token bound to a webhook configuration.
     pub(crate) const fn has_webhook_token(&self) -> bool {
-        self.needs.holds(Fields::WEBHOOK_TOKEN)
+        self.required_fields.holds(CredentialFields::WEBHOOK_TOKEN)
     }
 
     /// Whether a single credential satisfies it.
     pub(crate) const fn is_simple(&self) -> bool {
-        self.needs.is_one()
+        self.required_fields.is_one()
     }
 }
 
@@ -493,7 +498,7 @@ impl Proof {
 /// Returns the caller that `proofs` identify. `others` may complete an entry that they satisfy in
 /// part. If several entries of one cluster are satisfied, the caller has the union of their
 /// endpoints.
-pub(crate) fn name(
+pub(crate) fn match_caller(
     entries: &[CompiledCaller],
     proofs: &[Proof],
     others: &[Proof],
@@ -541,8 +546,10 @@ fn is_met<'p>(
 ) -> bool {
     let proven = proofs
         .filter(|proof| proof.entry == position && proof.counts(now))
-        .fold(Fields::default(), |proven, proof| proven.with(proof.field));
-    proven.holds(entry.needs)
+        .fold(CredentialFields::default(), |proven, proof| {
+            proven.with(proof.field)
+        });
+    proven.holds(entry.required_fields)
 }
 
 fn caller(entry: &CompiledCaller, proof: &Proof) -> Caller {

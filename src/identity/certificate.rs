@@ -70,7 +70,7 @@ pub(crate) struct CertificateNames {
 
 /// OpenSSL's security level 2, of 112 bits: no RSA keys of fewer than 2048 bits, and no SHA-1
 /// signatures. It is the level of OpenSSL's handshakes, in which this module verifies instead.
-const STRENGTH: i32 = 2;
+const SECURITY_LEVEL: i32 = 2;
 
 /// A client may send any number of certificates; longer chains are not built.
 const MAX_INTERMEDIATES: usize = 10;
@@ -92,7 +92,7 @@ impl PeerCertificate {
 
     /// The caller that the certificate identifies without any other credential, if the cached
     /// verdict is that of `generation` and valid at `now`.
-    pub(crate) fn judged_alone(
+    pub(crate) fn cached_caller(
         &self,
         generation: u64,
         now: SystemTime,
@@ -106,7 +106,7 @@ impl PeerCertificate {
     }
 
     /// The cached verdict, if it is that of `generation` and valid at `now`.
-    pub(crate) fn judged(&self, generation: u64, now: SystemTime) -> Option<Arc<CertificateVerdict>> {
+    pub(crate) fn cached_verdict(&self, generation: u64, now: SystemTime) -> Option<Arc<CertificateVerdict>> {
         let judgement = self.judgement.load_full()?;
         (judgement.generation == generation && judgement.window.contains(now)).then_some(judgement)
     }
@@ -216,7 +216,7 @@ impl ClientCa {
         let mut rules = X509VerifyParam::new()?;
         rules.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
         rules.set_purpose(X509PurposeId::SSL_CLIENT)?;
-        rules.set_auth_level(STRENGTH);
+        rules.set_auth_level(SECURITY_LEVEL);
         match now {
             Some(now) => {
                 let seconds = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -263,16 +263,16 @@ impl CertificateNames {
     }
 
     /// Whether each list in `wanted` is empty or contains one of these names.
-    pub(crate) fn meet(&self, wanted: &ClientCertificate) -> bool {
+    pub(crate) fn matches(&self, wanted: &ClientCertificate) -> bool {
         let common_name = |name: &String| self.common_name.as_ref() == Some(name);
         let organization = |name: &String| self.organizations.contains(name);
         any(&wanted.common_names, common_name)
             && any(&wanted.organizations, organization)
             && any(&wanted.sans, |pattern| {
-                self.dns.iter().any(|name| pattern.means_dns(name))
-                    || self.addresses.iter().any(|address| pattern.means_ip(address))
-                    || self.uris.iter().any(|uri| pattern.means_uri(uri))
-                    || self.emails.iter().any(|address| pattern.means_email(address))
+                self.dns.iter().any(|name| pattern.matches_dns(name))
+                    || self.addresses.iter().any(|address| pattern.matches_ip(address))
+                    || self.uris.iter().any(|uri| pattern.matches_uri(uri))
+                    || self.emails.iter().any(|address| pattern.matches_email(address))
             })
     }
 

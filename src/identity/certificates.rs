@@ -61,7 +61,7 @@ pub const NOTICE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Warns of each host in a kubeconfig of callers for which the server's certificate is not valid,
 /// and of each CA there that did not sign it. Expiry is not checked here.
 #[must_use]
-pub fn misfits(config: &Config, files: &dyn Files) -> Faults {
+pub fn host_warnings(config: &Config, files: &dyn Files) -> Faults {
     let mut faults = Faults::new();
     let chain = files
         .read(&config.server.tls.certificate)
@@ -377,7 +377,7 @@ impl<'s> ServedCertificate<'s> {
                 "server"
             };
             let place = |field| called.place.at(called.place.path.field(field));
-            faults.extend(host.and_then(|host| self.misfit(&host, place(field))));
+            faults.extend(host.and_then(|host| self.host_warning(&host, place(field))));
             let authorities = called.authorities.as_deref().unwrap_or_default();
             if !authorities.is_empty() && !self.is_signed_by(authorities) {
                 let message = "the server's certificate is not signed by this CA: the caller would \
@@ -393,14 +393,14 @@ impl<'s> ServedCertificate<'s> {
             // In a kubeconfig of an API server for admission, the names of the users are the hosts.
             let of_user = |user: &kubeconfig::User| {
                 let host = host_of_user(&user.name)?;
-                self.misfit(host, user.place.clone())
+                self.host_warning(host, user.place.clone())
             };
             faults.extend(kubeconfig.users.iter().filter_map(of_user));
         }
         faults
     }
 
-    fn misfit(&self, host: &str, place: Place) -> Option<Fault> {
+    fn host_warning(&self, host: &str, place: Place) -> Option<Fault> {
         if self.is_for(host) {
             return None;
         }

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
-use super::caller::{AuthenticationMethod, CredentialFault, Fields, Proof, TokenFault};
+use super::caller::{AuthenticationMethod, CredentialFault, CredentialFields, Proof, TokenFault};
 use super::certificate::ValidityWindow;
 use super::jwks::IssuerKeys;
 use super::rotation::Digest;
@@ -42,7 +42,7 @@ pub(crate) struct Issuer {
     /// The position of the entry.
     pub(crate) entry: usize,
     /// Whether only tokens bound to a webhook configuration are accepted.
-    pub(crate) is_of_webhooks: bool,
+    pub(crate) requires_webhook_binding: bool,
     pub(crate) rules: Jwt,
     pub(crate) keys: IssuerKeys,
 }
@@ -116,7 +116,7 @@ impl Tokens {
         if let Some(checked) = known.filter(|checked| checked.window.contains(now)) {
             return Some(checked);
         }
-        let checked = Arc::new(self.check_anew(token, now));
+        let checked = Arc::new(self.check_uncached(token, now));
         let cache = if checked.proofs.is_empty() {
             &self.bad
         } else {
@@ -128,13 +128,13 @@ impl Tokens {
 
     /// The number of cached results.
     #[cfg(test)]
-    pub(crate) fn remembered(&self) -> u64 {
+    pub(crate) fn cached_results(&self) -> u64 {
         self.good.run_pending_tasks();
         self.bad.run_pending_tasks();
         self.good.entry_count() + self.bad.entry_count()
     }
 
-    fn check_anew(&self, token: &[u8], now: SystemTime) -> CheckedToken {
+    fn check_uncached(&self, token: &[u8], now: SystemTime) -> CheckedToken {
         let mut window = ValidityWindow {
             from: now,
             until: now + MAX_TOKEN_CACHE_TIME,
@@ -216,15 +216,15 @@ impl Issuer {
             .get("sub")
             .and_then(Value::as_str)
             .unwrap_or(&self.rules.issuer);
-        let (field, method, attestation) = if self.is_of_webhooks {
+        let (field, method, attestation) = if self.requires_webhook_binding {
             let attestation = Arc::new(Attestation::of(claims).ok_or(TokenFault::Unbound)?);
             (
-                Fields::WEBHOOK_TOKEN,
+                CredentialFields::WEBHOOK_TOKEN,
                 AuthenticationMethod::WebhookToken,
                 Some(attestation),
             )
         } else {
-            (Fields::JWT, AuthenticationMethod::Jwt, None)
+            (CredentialFields::JWT, AuthenticationMethod::Jwt, None)
         };
         Ok(Proof {
             entry: self.entry,
@@ -355,11 +355,11 @@ pub(crate) enum AuthorizationHeader<'h> {
 }
 
 /// What is wrong with a header, and the method of its credential.
-pub(crate) type Complaint = (AuthenticationMethod, CredentialFault);
+pub(crate) type HeaderError = (AuthenticationMethod, CredentialFault);
 
 /// Parses the value of the header: a scheme, whose case does not matter, and a credential. White
 /// space around the two is ignored; within the credential it is an error.
-pub(crate) fn parse(header: &[u8]) -> Result<AuthorizationHeader<'_>, Complaint> {
+pub(crate) fn parse(header: &[u8]) -> Result<AuthorizationHeader<'_>, HeaderError> {
     let header = header.trim_ascii();
     if header.is_empty() {
         return Err((AuthenticationMethod::None, CredentialFault::Absent));

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::caller::{
-    self, AuthenticationMethod, CallerMatch, CompiledCaller, CredentialFault, Fields, PATH_TOKEN_NAME, Proof,
-    Refusal,
+    self, AuthenticationMethod, CallerMatch, CompiledCaller, CredentialFault, CredentialFields,
+    PATH_TOKEN_NAME, Proof, Refusal,
 };
 use super::certificate::ValidityWindow;
 use super::rotation::Purpose;
@@ -48,7 +48,7 @@ impl Authenticator {
     ) -> (Result<Arc<Caller>, Refusal>, ValidityWindow) {
         let digest = self.digester.digest(Purpose::PathToken, token);
         let proofs = self.path_tokens.get(&digest).map_or(&[][..], Vec::as_slice);
-        let outcome = match caller::name(&self.entries, proofs, &[], now) {
+        let outcome = match caller::match_caller(&self.entries, proofs, &[], now) {
             CallerMatch::Caller(outcome) => outcome.map(Arc::new),
             CallerMatch::Incomplete | CallerMatch::Nobody => Err(Refusal::Unauthenticated {
                 method: AuthenticationMethod::PathToken,
@@ -63,7 +63,7 @@ impl Authenticator {
     /// Warns of webhook configurations in `webhooks.yaml` next to the configuration `file`, the
     /// name that `portcullis init` gives it, whose calls no caller could make. Returns no warnings
     /// if that file cannot be read, because it belongs to the API server.
-    pub(crate) fn registrations_beside(&self, file: &Path) -> Faults {
+    pub(crate) fn webhook_configuration_warnings(&self, file: &Path) -> Faults {
         let folder = file.parent().unwrap_or(Path::new(""));
         let path = folder.join("webhooks.yaml");
         let text = Disk
@@ -75,14 +75,14 @@ impl Authenticator {
         for document in documents.iter().flatten() {
             let reading = ReadContext::new(document, folder);
             for webhook in reading.foreign_root().items("webhooks") {
-                self.check_registration(&webhook.foreign_section().foreign_section("clientConfig"));
+                self.check_client_config(&webhook.foreign_section().foreign_section("clientConfig"));
             }
             faults.append(reading.into_faults());
         }
         faults
     }
 
-    fn check_registration(&self, client: &Section<'_>) {
+    fn check_client_config(&self, client: &Section<'_>) {
         let (service, url) = (client.foreign_section("service"), client.text("url"));
         let host_and_path = url.and_then(|url| url.strip_prefix("https://")?.split_once('/'));
         let path = host_and_path.map(|(_, path)| path);
@@ -129,7 +129,7 @@ impl Authenticator {
 pub(crate) fn proof(position: usize) -> Proof {
     Proof {
         entry: position,
-        field: Fields::PATH_TOKEN,
+        field: CredentialFields::PATH_TOKEN,
         name: PATH_TOKEN_NAME.into(),
         method: AuthenticationMethod::PathToken,
         until: None,

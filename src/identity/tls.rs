@@ -173,7 +173,7 @@ impl Protocols {
 }
 
 /// The contents of the files.
-pub(crate) struct Material {
+pub(crate) struct TlsFiles {
     /// The section of the configuration that names the files.
     listener: &'static str,
     /// The file of the certificate, for messages.
@@ -186,7 +186,7 @@ pub(crate) struct Material {
 }
 
 /// Reads every file, even if another one is invalid.
-pub(crate) fn load(listener: &'static str, tls: &Tls) -> Result<Material, Faults> {
+pub(crate) fn load(listener: &'static str, tls: &Tls) -> Result<TlsFiles, Faults> {
     let mut faults = Faults::new();
     let chain = certificates(&tls.certificate, (listener, "certificate"), &mut faults);
     let key = private_key(&tls.private_key, (listener, "privateKey"), &mut faults);
@@ -213,7 +213,7 @@ pub(crate) fn load(listener: &'static str, tls: &Tls) -> Result<Material, Faults
         return Err(faults);
     }
     let intermediates: Vec<_> = chain.collect();
-    Ok(Material {
+    Ok(TlsFiles {
         listener,
         file: tls.certificate.clone(),
         certificate,
@@ -223,9 +223,9 @@ pub(crate) fn load(listener: &'static str, tls: &Tls) -> Result<Material, Faults
     })
 }
 
-// === impl Material ===
+// === impl TlsFiles ===
 
-impl Material {
+impl TlsFiles {
     /// The context and verify mode of handshakes.
     fn context(&self, protocols: Protocols) -> Result<(SslContext, SslVerifyMode), Faults> {
         self.try_context(protocols).map_err(|error| {

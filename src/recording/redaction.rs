@@ -121,12 +121,12 @@ impl Redaction {
             ..Self::default()
         };
         let marks = redaction.marks(request);
-        redaction.note(request.written.document(), &marks);
+        redaction.collect_removed(request.written.document(), &marks);
         if let Some(patch) = Some(patch).filter(|patch| !patch.is_empty()) {
             match Document::parse(patch) {
                 Ok(patch) => {
                     let marks = redaction.patch_marks(patch.root());
-                    redaction.note(&patch, &marks);
+                    redaction.collect_removed(&patch, &marks);
                 }
                 Err(_) => redaction.hides_all = true,
             }
@@ -136,7 +136,7 @@ impl Redaction {
     }
 
     /// Collects the marked values, as long as there are few enough to compare strings with.
-    fn note(&mut self, document: &Document<'_>, marks: &Marks) {
+    fn collect_removed(&mut self, document: &Document<'_>, marks: &Marks) {
         let (mut values, mut bytes) = MAX_COMPARED;
         for node in marks.content(document) {
             let size = (node.end() - node.position()) as usize;
@@ -168,7 +168,7 @@ impl Redaction {
             .filter(|object| marks.is_any_in(*object))
             .collect::<Vec<_>>()
         {
-            companions()
+            metadata_copies()
                 .iter()
                 .for_each(|pattern| pattern.find(object, &mut marks));
         }
@@ -271,13 +271,13 @@ fn patterns(request: &Request<'_>, rules: &[Redact]) -> Vec<Pattern> {
         patterns.push(Pattern::new(rule.path.clone()));
     }
     if !patterns.is_empty() {
-        patterns.extend(companions());
+        patterns.extend(metadata_copies());
     }
     patterns
 }
 
 /// The copies of an object in its metadata.
-fn companions() -> [Pattern; 2] {
+fn metadata_copies() -> [Pattern; 2] {
     [
         Pattern::keys(["metadata", "annotations", LAST_APPLIED]),
         Pattern::keys(["metadata", MANAGED_FIELDS]),

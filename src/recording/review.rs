@@ -10,7 +10,7 @@ use openssl::sha::Sha256;
 use super::redaction::{Redaction, TooManyPlaces, redacted_patch};
 use crate::config::{Endpoint, hexadecimal};
 use portcullis_cel::json::ObjectWriter;
-use portcullis_policy::admission::webhook::{Call, CallFailure, WebhookAnswer, WebhookReply};
+use portcullis_policy::admission::webhook::{Call, CallFailure, WebhookCallResult, WebhookReply};
 use portcullis_policy::admission::{GroupVersionKind, GroupVersionResource};
 use portcullis_policy::api::OwnedAdmissionReview;
 use portcullis_policy::authorization::authorizer::NamedOpinion;
@@ -164,7 +164,7 @@ pub struct RecordedCall {
     /// The call, without its object.
     call: Call,
     object: ObjectState,
-    answer: WebhookAnswer,
+    answer: WebhookCallResult,
     is_shadow: bool,
 }
 
@@ -174,7 +174,7 @@ impl RecordedCall {
     /// A call with its `answer`, which had no effect if it `is_shadow`. Of the object only a digest
     /// is kept, because it may be large and different for each webhook.
     #[must_use]
-    pub fn new(call: Call, answer: WebhookAnswer, is_shadow: bool) -> Self {
+    pub fn new(call: Call, answer: WebhookCallResult, is_shadow: bool) -> Self {
         Self {
             object: object_state(&call),
             call: Call { object: None, ..call },

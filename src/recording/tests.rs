@@ -83,11 +83,11 @@ fn what_has_become_too_old_goes_although_nothing_is_written() {
         2,
         "a file has a sixteenth of the time"
     );
-    assert!(files.rest(at(1599)) <= Duration::from_secs(50));
+    assert!(files.maintain(at(1599)) <= Duration::from_secs(50));
     assert_eq!(names(folder.path()).len(), 2);
-    files.rest(at(1699));
+    files.maintain(at(1699));
     assert_eq!(names(folder.path()), ["recording-20231114T221500.000000Z.jsonl"]);
-    files.rest(at(1800));
+    files.maintain(at(1800));
     assert_eq!(names(folder.path()), [""; 0]);
     // The file that was written has ended too.
     files.append(b"{}\n", at(1801)).unwrap();

@@ -110,7 +110,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 }
 
 /// The number of connections for which there are file descriptors.
-pub(crate) fn connections() -> usize {
+pub(crate) fn affordable_connections() -> usize {
     let accepted = Descriptors::of_process().accepted;
     accepted.saturating_sub(BEYOND_MAX).max(accepted / 2)
 }
@@ -219,7 +219,7 @@ impl Drop for AnsweringRequest {
 
 /// An unauthenticated connection.
 #[cfg(test)]
-pub(crate) fn stranger() -> Rc<Connection> {
+pub(crate) fn unauthenticated_connection() -> Rc<Connection> {
     use crate::config::ConnectionLimits;
 
     let limits = ConnectionLimits {

@@ -39,7 +39,7 @@ use super::gateway::GatewayState;
 use super::gateway::LifecyclePhase;
 use super::http1;
 use crate::config::{ConnectionLimits, HeldBack};
-use crate::state::{Change, ClusterRegistrations, LeftOutCounts, Origin, Snapshot, SourceStatus};
+use crate::state::{Change, KnownWebhookConfigurations, LeftOutCounts, Origin, Snapshot, SourceStatus};
 use crate::telemetry::metrics::ClusterState;
 use crate::webhooks;
 use portcullis_policy::admission::webhook::Webhook;
@@ -122,7 +122,7 @@ async fn readyz(request: HttpRequest, shared: Data<GatewayState>) -> HttpRespons
     let clusters = shared.state.source().status();
     let known = ProbeCheck {
         name: "clusters",
-        fault: not_synced(&clusters, shared.start.elapsed()),
+        fault: unready_reason(&clusters, shared.start.elapsed()),
     };
     let named = is_local(request.peer_addr());
     let clusters_detail: String = clusters.iter().map(|status| describe(status, named)).collect();
@@ -137,8 +137,8 @@ async fn readyz(request: HttpRequest, shared: Data<GatewayState>) -> HttpRespons
 }
 
 /// Why the clusters keep the gateway unready, `elapsed` after its start; `None` if they do not.
-fn not_synced(clusters: &[SourceStatus], elapsed: Duration) -> Option<&'static str> {
-    let unknown = clusters.iter().any(|status| status.origin == Origin::Nowhere);
+fn unready_reason(clusters: &[SourceStatus], elapsed: Duration) -> Option<&'static str> {
+    let unknown = clusters.iter().any(|status| status.origin == Origin::None);
     (unknown && elapsed < MAX_CLUSTER_WAIT).then_some("the objects of a cluster are not known yet")
 }
 
@@ -151,7 +151,7 @@ fn describe(status: &SourceStatus, named: bool) -> String {
         ..
     } = status;
     let origin = match status.origin {
-        Origin::Nowhere => "not synced yet: only the files are in force".to_owned(),
+        Origin::None => "not synced yet: only the files are in force".to_owned(),
         Origin::Saved => format!("not synced yet: {objects} saved objects are in force"),
         Origin::Live => format!("synced: {objects} objects are in force"),
     };
@@ -175,10 +175,10 @@ fn describe(status: &SourceStatus, named: bool) -> String {
 
 /// Describes the webhook configurations of `cluster` that are known and, if `named`, why some do
 /// not count.
-fn describe_registrations(cluster: &str, known: &ClusterRegistrations, named: bool) -> String {
+fn describe_webhook_configurations(cluster: &str, known: &KnownWebhookConfigurations, named: bool) -> String {
     let known = match known {
-        ClusterRegistrations::Known(known) => known,
-        ClusterRegistrations::Unproven(why) => {
+        KnownWebhookConfigurations::Known(known) => known,
+        KnownWebhookConfigurations::Unproven(why) => {
             return format!(
                 "cluster {cluster}: Allows with objectConditions grant nothing, because its webhook configurations are \
                  not known: {why}\n"
@@ -245,7 +245,7 @@ fn in_force(shared: &GatewayState, named: bool) -> String {
     text.push_str(&describe_held_back(&current.held_back, named));
     text.push_str(&describe_held_objects(&current.held_objects, named));
     for (cluster, known) in current.registrations() {
-        text.push_str(&describe_registrations(cluster, known, named));
+        text.push_str(&describe_webhook_configurations(cluster, known, named));
     }
     for (cluster, left_out) in current.upstreams.left_out() {
         text.push_str(&format!(
@@ -485,11 +485,11 @@ mod tests {
     #[test]
     fn an_unknown_cluster_delays_readiness_for_a_while_and_no_longer() {
         let (soon, late) = (Duration::from_secs(29), Duration::from_secs(30));
-        let (live, unknown) = (mk_status(Origin::Live), mk_status(Origin::Nowhere));
-        assert!(not_synced(&[live.clone(), unknown.clone()], soon).is_some());
-        assert!(not_synced(&[live.clone(), unknown], late).is_none());
-        assert!(not_synced(&[live, mk_status(Origin::Saved)], soon).is_none());
-        assert!(not_synced(&[], soon).is_none());
+        let (live, unknown) = (mk_status(Origin::Live), mk_status(Origin::None));
+        assert!(unready_reason(&[live.clone(), unknown.clone()], soon).is_some());
+        assert!(unready_reason(&[live.clone(), unknown], late).is_none());
+        assert!(unready_reason(&[live, mk_status(Origin::Saved)], soon).is_none());
+        assert!(unready_reason(&[], soon).is_none());
     }
 
     #[test]
@@ -511,7 +511,7 @@ mod tests {
     fn the_detail_says_what_holds() {
         let table = [
             (
-                Origin::Nowhere,
+                Origin::None,
                 "cluster east is not synced yet: only the files are in force; 1 have errors\n",
             ),
             (

@@ -32,12 +32,12 @@ use super::pool::{JobClass, JobError, MAX_WORKER_BYTES, WORKER_TIME_SLICE};
 use super::receive::ReviewRequest;
 use super::respond::Rejection;
 use crate::webhooks::authorizers::{CallPlace, ConsultationStep};
-use crate::webhooks::{Requester, end_of_calls};
-use calls::{CallQuestion, CallResult, CallTerms, PendingCalls, questions};
+use crate::webhooks::{Requester, call_deadline};
+use calls::{CallOptions, CallRequest, CallResult, PendingCalls, encode_requests};
 use portcullis_cel::json::Document;
-use portcullis_policy::admission::webhook::{Call, CallFailure, WebhookAnswer};
+use portcullis_policy::admission::webhook::{Call, CallFailure, WebhookCallResult};
 use portcullis_policy::admission::{
-    Chain, ChangeError, Denial, MissingGrants, ObjectMemory, Outcome, Phase, TakenMemory,
+    AlternativeGrants, Chain, ChangeError, Denial, ObjectMemory, Outcome, Phase, TakenMemory,
 };
 use portcullis_policy::api::OwnedAdmissionReview;
 use portcullis_policy::authorization::Authorization;
@@ -63,11 +63,11 @@ pub(crate) async fn answer(
         since: Instant::now(),
         calls: Mutex::default(),
         memory: OnceLock::new(),
-        allowed_elsewhere: OnceLock::new(),
+        allowed_by_authorizers: OnceLock::new(),
     };
     pending.check_name()?;
     if pending.needs_pool() {
-        let (job, step) = Job::begin(shared, pending).await?;
+        let (job, step) = Job::start(shared, pending).await?;
         return job.finish(shared, step).await;
     }
     let review = pending.read(shared)?;
@@ -154,7 +154,7 @@ impl Job {
     pub(crate) fn reserve_memory(&self, shared: &GatewayState) -> Result<(), JobStep> {
         let review = self.review.review();
         let memory = self.pending.memory_of(&review.request.user.name);
-        match memory.take(self.review.memory() - self.review.bytes()) {
+        match memory.reserve(self.review.memory() - self.review.bytes()) {
             Some(taken) => {
                 // It is set only once.
                 let _ = self.memory.set(taken);
@@ -172,7 +172,7 @@ impl Job {
 
     /// Decodes the review and evaluates it until webhooks have to be called or a thread for long
     /// work is needed.
-    pub(crate) async fn begin(
+    pub(crate) async fn start(
         shared: &Data<GatewayState>,
         mut pending: PendingAdmission,
     ) -> Result<(Arc<Self>, JobStep), Rejection> {
@@ -191,7 +191,7 @@ impl Job {
             let unread = pending
                 .received
                 .permit
-                .make(bytes)
+                .reserve_derived(bytes)
                 .ok_or(Rejection::TooManyRequests)?;
             let review = pending.read(&of_step)?;
             let job = Self::new(pending, review);
@@ -235,7 +235,7 @@ impl Job {
                 JobStep::AsksAuthorizers(missing) => {
                     let is_allowed = self.is_allowed_by_authorizers(shared, missing).await?;
                     // They are consulted only once.
-                    let _ = self.pending.allowed_elsewhere.set(is_allowed);
+                    let _ = self.pending.allowed_by_authorizers.set(is_allowed);
                     step = self
                         .restart_step(shared, Chain::new(self.pending.phase), Vec::new())
                         .await?;
@@ -267,7 +267,7 @@ impl Job {
     async fn is_allowed_by_authorizers(
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
-        missing: MissingGrants,
+        missing: AlternativeGrants,
     ) -> Result<bool, Rejection> {
         for reviews in missing {
             let mut are_allowed = true;
@@ -359,7 +359,7 @@ impl Job {
                 }
                 answer
             });
-            let answers: Vec<WebhookAnswer> = answers.collect();
+            let answers: Vec<WebhookCallResult> = answers.collect();
             let step = job.step(
                 &of_step,
                 chain.clone(),
@@ -379,7 +379,7 @@ impl Job {
         self: &Arc<Self>,
         shared: &Data<GatewayState>,
         chain: Chain,
-        answers: Vec<WebhookAnswer>,
+        answers: Vec<WebhookCallResult>,
     ) -> Result<JobStep, Rejection> {
         let (job, of_step) = (Arc::clone(self), shared.clone());
         let size = if needs_validation(&self.review.review().request) {
@@ -413,7 +413,7 @@ impl Job {
         &self,
         shared: &GatewayState,
         chain: Chain,
-        answers: Vec<WebhookAnswer>,
+        answers: Vec<WebhookCallResult>,
         end: StepLimits<'_>,
     ) -> Option<JobStep> {
         let review = self.review.review();
@@ -421,9 +421,9 @@ impl Job {
     }
 
     /// Encodes the next requests to webhooks, and returns them with the calls that remain.
-    fn questions(&self, mut left: VecDeque<Call>) -> (Vec<CallQuestion>, VecDeque<Call>) {
+    fn questions(&self, mut left: VecDeque<Call>) -> (Vec<CallRequest>, VecDeque<Call>) {
         let request = &self.review.review().request;
-        let questions = questions(&mut left, request, &self.pending.received.permit);
+        let questions = encode_requests(&mut left, request, &self.pending.received.permit);
         (questions, left)
     }
 
@@ -432,7 +432,7 @@ impl Job {
     async fn send(
         &self,
         shared: &GatewayState,
-        questions: Vec<CallQuestion>,
+        questions: Vec<CallRequest>,
         user: &str,
     ) -> Result<Vec<CallResult>, JobError> {
         let put = questions.into_iter().map(|question| async move {
@@ -445,14 +445,14 @@ impl Job {
         try_join_all(put).await
     }
 
-    async fn send_one(&self, question: CallQuestion, user: &str) -> CallResult {
+    async fn send_one(&self, question: CallRequest, user: &str) -> CallResult {
         let upstreams = &self.pending.received.snapshot.upstreams;
-        let end = end_of_calls(self.pending.since, self.pending.received.deadline);
+        let end = call_deadline(self.pending.since, self.pending.received.deadline);
         let left = end.saturating_duration_since(Instant::now());
         let caller = &self.pending.received.caller;
         let trace = &self.pending.received.trace;
         let mut span = trace.call(|| format!("webhook {}", question.webhook()));
-        let terms = CallTerms {
+        let terms = CallOptions {
             cluster: &caller.cluster,
             phase: self.pending.phase,
             timeout: left.min(question.timeout()),

@@ -28,7 +28,7 @@ use crate::config::Endpoint;
 use crate::recording::{RecordedBody, RecordedDecision, RecordedReview};
 use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision};
 use crate::webhooks::authorizers::{CallPlace, ConsultationEnd, ConsultationStep, PendingQuestion};
-use crate::webhooks::end_of_calls;
+use crate::webhooks::call_deadline;
 use portcullis_policy::api::{SubjectAccessReview, SubjectAccessReviewReply};
 use portcullis_policy::authorization::authorizer::{Consultation, NamedOpinion};
 use portcullis_policy::authorization::{Authorization, NearMisses, PolicySet, SubjectAccessReviewVersion};
@@ -47,7 +47,7 @@ struct DecisionAttempt<'a> {
     is_first: bool,
     /// Whether the result is discarded once the time is over. Otherwise conditions without a result
     /// count as failed.
-    is_in_vain: &'a dyn Fn() -> bool,
+    is_discarded: &'a dyn Fn() -> bool,
     /// The number of policy results that an earlier attempt has counted.
     counted: usize,
 }
@@ -113,7 +113,7 @@ fn attempt_here(shared: &GatewayState, received: &ReviewRequest) -> Result<Autho
     let attempt = DecisionAttempt {
         is_over: &|since| Instant::now() >= received.deadline.min(since + WORKER_TIME_SLICE),
         is_first: true,
-        is_in_vain: &|| true,
+        is_discarded: &|| true,
         counted: 0,
     };
     decide(shared, received, attempt)
@@ -146,7 +146,7 @@ async fn attempt_in_pool(
     before: InterruptedAttempt,
 ) -> Result<AuthorizeStep, Rejection> {
     let InterruptedAttempt { counted, user } = before;
-    let end = end_of_calls(Instant::now(), received.deadline);
+    let end = call_deadline(Instant::now(), received.deadline);
     let has_begun = Arc::new(AtomicBool::new(false));
     let (of_job, asked, begins) = (shared.clone(), Arc::clone(received), Arc::clone(&has_begun));
     let work = move |is_over: &dyn Fn() -> bool| {
@@ -155,7 +155,7 @@ async fn attempt_in_pool(
         let attempt = DecisionAttempt {
             is_over: &|_| is_over() || Instant::now() >= end,
             is_first: size == JobClass::Small,
-            is_in_vain: &|| size == JobClass::Small || is_over(),
+            is_discarded: &|| size == JobClass::Small || is_over(),
             counted,
         };
         decide(&of_job, &asked, attempt)
@@ -173,7 +173,7 @@ async fn attempt_in_pool(
             let attempt = DecisionAttempt {
                 is_over: &|since| Instant::now() >= since + WORKER_TIME_SLICE,
                 is_first: true,
-                is_in_vain: &|| false,
+                is_discarded: &|| false,
                 counted,
             };
             decide(shared, received, attempt)
@@ -205,13 +205,13 @@ fn decide(
     };
     let deadline = Deadline {
         expired: &expired,
-        needs_more: attempt.is_first.then_some(&was_over),
+        needs_more_memory: attempt.is_first.then_some(&was_over),
     };
     let interrupted = |counted| {
         let user = review.attributes.user.name.to_string();
         AuthorizeStep::Interrupted(InterruptedAttempt { counted, user })
     };
-    let is_in_vain = || was_over.load(Ordering::Relaxed) && (attempt.is_in_vain)();
+    let is_in_vain = || was_over.load(Ordering::Relaxed) && (attempt.is_discarded)();
     let mut count = CountingObserver {
         counters,
         policies,
@@ -233,7 +233,7 @@ fn decide(
     let authorizers = &received.snapshot.authorizers;
     if authorization.decision == Decision::NoOpinion && !authorizers.is_empty() && !is_unsynced {
         let consultation = Consultation::new(authorization, policies.is_protected(&review.attributes))
-            .keeping(shared.recordings.is_on());
+            .keeping_opinions(shared.recordings.is_on());
         let cluster = &received.caller.cluster;
         match authorizers.consult(cluster, &review.attributes, consultation, deadline, since) {
             _ if is_in_vain() => return Ok(interrupted(count.counted)),
@@ -351,7 +351,7 @@ impl AuthorizationResult<'_> {
             Some(unmatched) => Cow::Owned(self.why_not(unmatched)),
             None => Cow::from(&authorization.reason),
         };
-        let near_misses = match recorder.wants_near_misses(&received.snapshot) {
+        let near_misses = match recorder.needs_near_misses(&received.snapshot) {
             true => unmatched.map(|unmatched| unmatched.nearest),
             false => None,
         };

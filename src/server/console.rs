@@ -41,7 +41,7 @@ use crate::config::ConnectionLimits;
 use crate::console::{ConsoleState, SAMPLE_INTERVAL};
 use crate::identity::PeerCertificate;
 use crate::identity::tls::{Handshake, TlsContext};
-use answer::{ConsoleService, CostlyViews, UnreadAnswers, UsualViews, answer};
+use answer::{CheapViews, ConsoleService, CostlyViews, UnreadAnswers, answer};
 use guard::ConsoleGuard;
 use live::LiveStreams;
 
@@ -215,7 +215,7 @@ impl ConsoleService {
             console,
             guard,
             costly: CostlyViews::new(),
-            usual: UsualViews::new(),
+            usual: CheapViews::new(),
             streams: LiveStreams::new(),
             unread: UnreadAnswers::new(),
         })

@@ -17,12 +17,12 @@ use portcullis_policy::model::{CauseKind, PolicyResult};
 /// created before their snapshot comes into force.
 pub(crate) struct CountersInForce {
     metrics: Arc<Metrics>,
-    generations: ArcSwap<CounterGenerations>,
+    generations: ArcSwap<SnapshotCounters>,
 }
 
 /// Counters by snapshot, the newest first. They are kept as long as their snapshot.
 #[derive(Default)]
-pub(crate) struct CounterGenerations(Vec<(Weak<Snapshot>, Arc<Counters>)>);
+pub(crate) struct SnapshotCounters(Vec<(Weak<Snapshot>, Arc<Counters>)>);
 
 /// The counters of the policies of one snapshot, by the address of their set.
 pub(crate) struct Counters {
@@ -60,23 +60,23 @@ impl CountersInForce {
     }
 
     /// Creates the counters of `snapshot`, which is about to come into force.
-    pub(crate) fn begin(&self, snapshot: &Arc<Snapshot>) {
+    pub(crate) fn prepare(&self, snapshot: &Arc<Snapshot>) {
         let counters = Arc::new(Counters::new(snapshot, &self.metrics));
         let before = self.generations.load();
         let in_use = before.0.iter().filter(|(of, _)| of.strong_count() > 0);
         let mut generations = vec![(Arc::downgrade(snapshot), counters)];
         generations.extend(in_use.cloned());
-        self.generations.store(Arc::new(CounterGenerations(generations)));
+        self.generations.store(Arc::new(SnapshotCounters(generations)));
     }
 
-    pub(crate) fn load(&self) -> Guard<Arc<CounterGenerations>> {
+    pub(crate) fn load(&self) -> Guard<Arc<SnapshotCounters>> {
         self.generations.load()
     }
 }
 
-// === impl CounterGenerations ===
+// === impl SnapshotCounters ===
 
-impl CounterGenerations {
+impl SnapshotCounters {
     /// The counters of `snapshot`, which is or was in force.
     pub(crate) fn of(&self, snapshot: &Arc<Snapshot>) -> Option<&Counters> {
         let mut generations = self.0.iter();
@@ -135,7 +135,7 @@ impl Counters {
         let names = sets.iter().flat_map(|set| set.policies());
         let names = names.map(|(kind, name)| (kind, name.as_ref()));
         let mut counters = metrics
-            .policies(names.chain(admission.iter().flat_map(|set| bound(set))))
+            .policies(names.chain(admission.iter().flat_map(|set| policy_names(set))))
             .into_iter();
         let mut of_set = |policies: &PolicySet| counters.by_ref().take(policies.policies().len()).collect();
         let sets = sets
@@ -235,7 +235,7 @@ fn configured_names(snapshot: &Snapshot) -> HashSet<String> {
 }
 
 /// The kind and name of each admission policy in the set, in the order of the counters.
-fn bound(policies: &AdmissionSet) -> impl Iterator<Item = (CauseKind, &str)> {
+fn policy_names(policies: &AdmissionSet) -> impl Iterator<Item = (CauseKind, &str)> {
     let validating = policies.validating_policies();
     let mutating = policies.mutating_policies();
     validating

@@ -71,7 +71,7 @@ impl GatewayState {
         } = gateway;
         let counters = Arc::new(CountersInForce::new(Arc::clone(&metrics)));
         let observer = Arc::clone(&counters);
-        state.observe(move |snapshot| observer.begin(snapshot));
+        state.observe(move |snapshot| observer.prepare(snapshot));
         invariants::start(&state, Arc::clone(&metrics))?;
         let recordings = Recordings::new(metrics.recording_dropped());
         let recordings = Arc::new(recordings.with_columns(columns::recording_files));
@@ -102,7 +102,7 @@ impl GatewayState {
         follow(&state, &log_records, lost, |records, snapshot| {
             records.follow(snapshot.config.tracing.as_ref())
         })?;
-        let console = follow_for_console(&state);
+        let console = start_console_state(&state);
         let threads = worker_count();
         let recorder = DecisionRecorder {
             log: decision_log,
@@ -139,7 +139,7 @@ fn costly_threads(part: usize, max_bytes: usize) -> usize {
 }
 
 /// The data that the console keeps about `state`, if a console is configured.
-fn follow_for_console(state: &ReloadState) -> Option<Arc<ConsoleState>> {
+fn start_console_state(state: &ReloadState) -> Option<Arc<ConsoleState>> {
     let max_decisions = state.current().config.console.as_ref()?.max_decisions;
     let console = Arc::new(ConsoleState::new(
         max_decisions,
@@ -148,8 +148,8 @@ fn follow_for_console(state: &ReloadState) -> Option<Arc<ConsoleState>> {
     ));
     let following = Arc::clone(&console);
     state.observe(move |snapshot| {
-        following.follow(&snapshot.config);
-        following.replaced(&snapshot.revision, SystemTime::now());
+        following.separate_restricted_clusters(&snapshot.config);
+        following.revision_replaced(&snapshot.revision, SystemTime::now());
         following.follow_changes(snapshot, SystemTime::now());
     });
     Some(console)
@@ -196,7 +196,7 @@ impl DecisionRecorder {
     }
 
     /// Whether the nearest misses of each decision are needed.
-    pub(crate) fn wants_near_misses(&self, snapshot: &Snapshot) -> bool {
+    pub(crate) fn needs_near_misses(&self, snapshot: &Snapshot) -> bool {
         self.console.is_some() || logs_near_misses(snapshot)
     }
 

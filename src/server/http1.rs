@@ -147,7 +147,7 @@ fn response(reply: Reply) -> Response<ReplyBody> {
     if let Some((name, Ok(value))) = field {
         headers.insert(name, value);
     }
-    if reply.is_last {
+    if reply.closes_connection {
         response.head_mut().set_connection_type(ConnectionType::Close);
     }
     response

@@ -39,7 +39,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::accept::{Connection, ConnectionStage};
 use super::request::RequestHead;
 use super::respond::Reply;
-use exchange::{ExchangeOutcome, Exchanges, Keepalive, Link, MAX_FIELDS};
+use exchange::{ExchangeOutcome, Exchanges, Keepalive, MAX_FIELDS, SharedLimits};
 pub(crate) use exchange::{StreamBody, Timeouts};
 use gate::{FrameAllowance, Gate};
 
@@ -111,8 +111,8 @@ where
 {
     let mut keepalive = Keepalive::new(h2.ping_pong(), timeouts);
     let mut exchanges = Exchanges::new();
-    let mut tally = Tally::default();
-    let link = Rc::new(Link::new(timeouts));
+    let mut tally = ConnectionState::default();
+    let link = Rc::new(SharedLimits::new(timeouts));
     poll_fn(|context| {
         allowance.begin_turn();
         exchange::refresh_date();
@@ -191,16 +191,16 @@ fn accept(
 
 /// The counters and the state of one connection.
 #[derive(Debug, Default)]
-struct Tally {
+struct ConnectionState {
     /// Streams reset by the client, minus those answered.
     resets: usize,
     is_draining: bool,
     is_ended: bool,
 }
 
-// === impl Tally ===
+// === impl ConnectionState ===
 
-impl Tally {
+impl ConnectionState {
     /// Sends GOAWAY when the gateway drains, and closes the connection once no request is in
     /// flight.
     fn follow<IO>(&mut self, stage: ConnectionStage, h2: &mut H2<Gate<IO>, Bytes>)

@@ -26,10 +26,10 @@ const MAX_TIME_PER_CLUSTER: Duration = Duration::from_secs(10);
 const MAX_PARTS: usize = 20_000;
 /// After its proofs, a cluster pauses for this many times as long as they took, so that frequent
 /// changes in one cluster do not delay the checks of others for long.
-const PAUSES: u32 = 9;
+const PAUSE_FACTOR: u32 = 9;
 /// The pause after each proof, for all clusters, as a multiple of its time: proofs take half of a
 /// processor at most.
-const PAUSES_OF_ALL: u32 = 1;
+const OVERALL_PAUSE_FACTOR: u32 = 1;
 /// The interval of checks without a change, because policies start and expire with time.
 const RECHECK_AFTER: Duration = Duration::from_secs(600);
 
@@ -79,7 +79,7 @@ fn run(changes: &Receiver<()>, latest: &Mutex<Weak<Snapshot>>, mut check: Invari
             return;
         }
         let snapshot = latest.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
-        let next = snapshot.and_then(|snapshot| check.look_at(&snapshot));
+        let next = snapshot.and_then(|snapshot| check.check(&snapshot));
         due = next.unwrap_or_else(|| Instant::now() + RECHECK_AFTER);
     }
 }
@@ -95,7 +95,7 @@ impl InvariantCheck {
     }
 
     /// Checks the clusters of `snapshot` that are due, and returns when the next one will be.
-    fn look_at(&mut self, snapshot: &Snapshot) -> Option<Instant> {
+    fn check(&mut self, snapshot: &Snapshot) -> Option<Instant> {
         let policies = &snapshot.policies;
         let of_clusters = policies.clusters.iter();
         let mut sets: BTreeMap<&str, &Arc<PolicySet>> =
@@ -109,7 +109,7 @@ impl InvariantCheck {
                 let checked = CheckedSet::new(set, cluster, before.map_or(&[], |before| &before.invariants));
                 let took = checked.took;
                 self.clusters.insert((*cluster).to_owned(), checked);
-                thread::sleep(took * PAUSES_OF_ALL);
+                thread::sleep(took * OVERALL_PAUSE_FACTOR);
             }
         }
         self.publish_status();
@@ -177,7 +177,7 @@ impl CheckedSet {
     /// When `set` has to be checked: soon if it is a new set, otherwise after a while.
     fn due(&self, set: &Arc<PolicySet>) -> Instant {
         let is_same = std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set));
-        let pause = self.took * PAUSES;
+        let pause = self.took * PAUSE_FACTOR;
         let recheck = self.ends.map_or(RECHECK_AFTER, |ends| ends.min(RECHECK_AFTER));
         self.checked + if is_same { pause.max(recheck) } else { pause }
     }

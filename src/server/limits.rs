@@ -44,18 +44,18 @@ use portcullis_policy::admission::{ObjectMemory, TakenMemory};
 pub(crate) struct Limiter {
     /// What is in use of the common part.
     common: InUse,
-    of_clusters: ArcSwap<ClusterParts>,
+    of_clusters: ArcSwap<ShareParts>,
     users: UserBytes,
 }
 
 /// What is in use of the part of each cluster. Entries are never removed: there are few.
 #[derive(Debug, Default, Clone)]
-struct ClusterParts {
+struct ShareParts {
     numbers: HashMap<Arc<str>, PartNumber>,
     parts: Vec<Arc<InUse>>,
 }
 
-/// The index of a cluster's part in [`ClusterParts`].
+/// The index of a cluster's part in [`ShareParts`].
 type PartNumber = usize;
 
 /// The limits.
@@ -104,7 +104,7 @@ pub(crate) struct CopyPermit {
 
 /// The memory for the reply to a request. It may outlive the request, until the client has read the
 /// reply.
-pub(crate) struct ReplyRoom {
+pub(crate) struct ReplyPermit {
     limiter: WorkerRef<Limiter>,
     own: Option<PartNumber>,
     shares: Shares,
@@ -217,7 +217,7 @@ impl Limiter {
         }
         let new = Arc::<InUse>::default();
         self.of_clusters.rcu(|parts| {
-            let mut parts = ClusterParts::clone(parts);
+            let mut parts = ShareParts::clone(parts);
             if !parts.numbers.contains_key(share) {
                 parts.numbers.insert(Arc::clone(share), parts.parts.len());
                 parts.parts.push(Arc::clone(&new));
@@ -290,8 +290,8 @@ impl Permit {
     }
 
     /// The memory from which the reply is reserved.
-    pub(crate) fn reply_room(&self) -> ReplyRoom {
-        ReplyRoom {
+    pub(crate) fn reply_room(&self) -> ReplyPermit {
+        ReplyPermit {
             limiter: self.limiter.clone(),
             own: self.own,
             shares: self.replies,
@@ -316,9 +316,9 @@ impl Drop for Permit {
     }
 }
 
-// === impl ReplyRoom ===
+// === impl ReplyPermit ===
 
-impl ReplyRoom {
+impl ReplyPermit {
     /// Reserves the reply `body`, which counts until it is dropped; `None` if the limit is reached.
     pub(crate) fn reserve(self, body: Bytes) -> Option<Bytes> {
         let Self { limiter, own, shares } = self;
@@ -422,9 +422,9 @@ impl ShareUse {
 
     fn give_back(self, counts: ShareCounts<'_>) {
         if let Some(own) = counts.own {
-            own.give_back(counts.resource, self.own);
+            own.release(counts.resource, self.own);
         }
-        counts.common.give_back(counts.resource, self.common);
+        counts.common.release(counts.resource, self.common);
     }
 }
 
@@ -497,7 +497,7 @@ impl Permit {
     }
 
     /// Reserves bytes for a review whose user is not known yet.
-    pub(crate) fn make(&self, bytes: usize) -> Option<MadeBytes> {
+    pub(crate) fn reserve_derived(&self, bytes: usize) -> Option<MadeBytes> {
         MadeBytes::take(&self.limiter, self.own, self.memory, bytes)
     }
 }
@@ -525,7 +525,7 @@ impl ReviewMemory {
 }
 
 impl ObjectMemory for ReviewMemory {
-    fn take(&self, bytes: usize) -> Option<TakenMemory> {
+    fn reserve(&self, bytes: usize) -> Option<TakenMemory> {
         self.take_bytes(bytes).map(|bytes| TakenMemory(Box::new(bytes)))
     }
 }

@@ -34,7 +34,7 @@ pub(crate) const WORKER_TIME_SLICE: Duration = Duration::from_micros(500);
 const SMALL_JOB_TIME: Duration = Duration::from_millis(20);
 
 /// The least number of threads for large jobs: one for each of two clusters.
-const MIN_LARGE: usize = 2;
+const MIN_LARGE_THREADS: usize = 2;
 
 /// The pool. Its threads end soon after this is dropped.
 pub(crate) struct Pool {
@@ -141,7 +141,7 @@ impl Pool {
 
     /// Adds threads for jobs that compile.
     pub(crate) fn compiling(mut self) -> io::Result<Self> {
-        self.compiling = start_shared("compile", MIN_LARGE)?;
+        self.compiling = start_shared("compile", MIN_LARGE_THREADS)?;
         Ok(self)
     }
 
@@ -240,7 +240,7 @@ fn thread_time() -> Duration {
 /// The number of threads for large jobs, given that for small ones. With four or more, neither one
 /// cluster nor one of its users can occupy all threads that others wait for.
 fn large_threads(threads: usize, max_large: usize) -> usize {
-    (2 * threads).max(4).min(max_large).max(MIN_LARGE)
+    (2 * threads).max(4).min(max_large).max(MIN_LARGE_THREADS)
 }
 
 /// Starts threads that clusters and their users share.

@@ -27,7 +27,7 @@ use crate::config::kubeconfig::Secret;
 use crate::config::limits::Descriptors;
 use crate::config::{Config, Endpoint, parse_duration};
 use crate::identity::{Caller, Credentials, Refusal};
-use crate::state::{Snapshot, UnsyncedAnswer};
+use crate::state::{Snapshot, UnsyncedResponse};
 use crate::telemetry::ReviewTrace;
 use crate::telemetry::metrics::Outcome;
 use crate::telemetry::per_worker::{WorkerRef, WorkerRefs};
@@ -77,7 +77,7 @@ pub(crate) fn receive(
     let snapshot = shared.state.for_request();
     let caller = authenticate(head, path_token, time, shared, &snapshot, endpoint)?;
     let trace = begin_trace(head, (arrived, time), shared, &snapshot, endpoint);
-    check_origin(head, &snapshot.config)?;
+    check_loop(head, &snapshot.config)?;
     check_content_type(head)?;
     let deadline = deadline_from_query(head.query, arrived).ok_or(Rejection::InvalidTimeout)?;
     let limit = snapshot.config.limits.body_bytes;
@@ -85,7 +85,8 @@ pub(crate) fn receive(
     if length > limit {
         return Err(Rejection::TooLarge { limit });
     }
-    let permit = enter(shared, &snapshot, endpoint, &caller, length).ok_or(Rejection::TooManyRequests)?;
+    let permit =
+        take_permit(shared, &snapshot, endpoint, &caller, length).ok_or(Rejection::TooManyRequests)?;
     Ok(RequestContext {
         snapshot,
         caller,
@@ -151,7 +152,7 @@ impl RequestContext {
         Ok(ReviewRequest {
             snapshot: self.snapshot,
             caller: self.caller,
-            time: if body.at_once {
+            time: if body.was_immediate {
                 self.time
             } else {
                 SystemTime::now()
@@ -190,10 +191,10 @@ impl ReviewRequest {
             return Ok(false);
         };
         match unsynced.answer(user, is_protected(), Instant::now()) {
-            UnsyncedAnswer::Later => Err(Rejection::Unsynced),
-            UnsyncedAnswer::Faulty => Err(Rejection::FaultyFiles),
-            UnsyncedAnswer::NoOpinion => Ok(true),
-            UnsyncedAnswer::Decided => Ok(false),
+            UnsyncedResponse::Later => Err(Rejection::Unsynced),
+            UnsyncedResponse::Faulty => Err(Rejection::FaultyFiles),
+            UnsyncedResponse::NoOpinion => Ok(true),
+            UnsyncedResponse::Decided => Ok(false),
         }
     }
 }
@@ -220,7 +221,7 @@ fn authenticate(
 
 /// Rejects a call made by this gateway or one of its replicas: the address of a webhook or
 /// authorizer leads back to this gateway, for example through a load balancer.
-fn check_origin(head: &RequestHead<'_>, config: &Config) -> Result<(), Rejection> {
+fn check_loop(head: &RequestHead<'_>, config: &Config) -> Result<(), Rejection> {
     if head.via.is_empty() {
         return Ok(());
     }
@@ -235,7 +236,7 @@ fn check_origin(head: &RequestHead<'_>, config: &Config) -> Result<(), Rejection
     Ok(())
 }
 
-fn enter(
+fn take_permit(
     shared: &GatewayState,
     snapshot: &Snapshot,
     endpoint: Endpoint,

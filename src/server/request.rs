@@ -138,7 +138,7 @@ fn allowance(received: usize) -> Duration {
 pub(crate) struct ReadBody {
     pub(crate) bytes: Bytes,
     /// Whether it was read without waiting.
-    pub(crate) at_once: bool,
+    pub(crate) was_immediate: bool,
 }
 
 /// Reads the whole body of a request that arrived at `begun`. The time is bounded by the bytes that
@@ -174,7 +174,7 @@ where
             .map_or(deadline, |end| end.min(deadline))
     };
     let mut payload = Pin::new(payload);
-    let mut timer = pin!(LateTimer {
+    let mut timer = pin!(LazyTimer {
         now,
         deadline: ends(0),
         polled: false,
@@ -195,7 +195,7 @@ where
             Ok(None) => {
                 return Ok(ReadBody {
                     bytes: body.finish(),
-                    at_once: !timer.polled,
+                    was_immediate: !timer.polled,
                 });
             }
             Err(()) => return Err(Rejection::BodyDeadlineExceeded),
@@ -379,16 +379,16 @@ impl ReceivedBody {
 
 /// Completes at the deadline. The timer is created at the second poll, because most bodies arrive
 /// with their heads and need none.
-struct LateTimer<N> {
+struct LazyTimer<N> {
     now: N,
     deadline: Instant,
     polled: bool,
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-// === impl LateTimer ===
+// === impl LazyTimer ===
 
-impl<N> LateTimer<N> {
+impl<N> LazyTimer<N> {
     /// Moves the deadline, unless that would be earlier than before.
     fn extend(&mut self, deadline: Instant) {
         if deadline > self.deadline {
@@ -400,7 +400,7 @@ impl<N> LateTimer<N> {
     }
 }
 
-impl<N: Fn() -> Instant + Unpin> Future for LateTimer<N> {
+impl<N: Fn() -> Instant + Unpin> Future for LazyTimer<N> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {

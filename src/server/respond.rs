@@ -124,7 +124,7 @@ impl Rejection {
             code: status.reason.code(),
             field,
             body: status.encode().into(),
-            is_last: false,
+            closes_connection: false,
         }
     }
 
@@ -175,7 +175,7 @@ pub(crate) struct Reply {
     pub(crate) field: Option<ReplyField>,
     pub(crate) body: Bytes,
     /// Whether the client should use another connection from now on.
-    pub(crate) is_last: bool,
+    pub(crate) closes_connection: bool,
 }
 
 /// A header field that only some replies have.
@@ -198,7 +198,7 @@ impl Reply {
             code: 200,
             field: None,
             body,
-            is_last: false,
+            closes_connection: false,
         }
     }
 }

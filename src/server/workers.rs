@@ -334,7 +334,7 @@ fn finish(shared: &GatewayState, endpoint: Option<Endpoint>, answer: Result<Byte
         Ok(review) => Reply::review(review),
         Err(rejection) => rejection.reply(),
     };
-    reply.is_last = shared.lifecycle.phase() == LifecyclePhase::Draining;
+    reply.closes_connection = shared.lifecycle.phase() == LifecyclePhase::Draining;
     shared.metrics.http_request(endpoint, reply.code);
     reply
 }

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use super::ManifestSource;
 use super::files::{FaultsByCluster, ManifestFiles, Revision};
-use super::held_back::{self, StandIns, UsableFiles};
+use super::held_back::{self, EarlierFiles, UsableFiles};
 use super::index::{GatewayContext, SnapshotIndex, options};
 use super::inventory::FileContents;
 use super::last_good::PendingSave;
@@ -45,7 +45,7 @@ pub(crate) struct LoadFaults {
 pub(crate) struct ReadParts<'e> {
     pub(crate) files: ManifestFiles,
     pub(crate) unreadable: FaultsByCluster,
-    pub(crate) earlier: Option<&'e StandIns>,
+    pub(crate) earlier: Option<&'e EarlierFiles>,
     /// The clusters whose entries in the configuration are unknown.
     pub(crate) unknown: BTreeSet<String>,
     /// The faults in the entries of clusters.
@@ -107,16 +107,16 @@ pub(crate) fn assemble(
     ));
     found
         .faults
-        .append(built.authenticator.registrations_beside(&config.file));
+        .append(built.authenticator.webhook_configuration_warnings(&config.file));
     let of_source = source.check(&config);
     found.faults.append(of_source.faults);
     let mut read = of_source.files;
     read.extend(built.files(&config));
     let faults = writable::prevent_overwriting(&mut config, &read, &mut found.held);
     found.faults.append(faults);
-    unknown.unreachable = of_source.of_clusters.keys().cloned().collect();
-    found.add_held(of_source.of_clusters);
-    if unknown.leaves_nobody(&config) {
+    unknown.unreachable = of_source.cluster_faults.keys().cloned().collect();
+    found.add_held(of_source.cluster_faults);
+    if unknown.affects_all_callers(&config) {
         found.hold_nothing_back();
     }
     let objects = usable.objects?;
@@ -128,7 +128,7 @@ pub(crate) fn assemble(
     let of_clusters = config.cluster_folder.as_ref().map(|folder| folder.path.as_path());
     let file_contents = FileContents::of(read, of_clusters).into();
     let manifests = LoadedManifests {
-        revision: Revision::of_files(config.texts(), &usable.files),
+        revision: Revision::of_files(config.contents(), &usable.files),
         objects,
         files: usable.files,
     };
@@ -268,7 +268,7 @@ impl BuiltSettings {
         let console_tls = console_tls.and_then(|tls| found.certificates(TlsContext::build_for_console(tls)));
         let expiries = certificates::of_configuration(config, &Disk);
         found.faults.append(certificates::warnings(&expiries, now));
-        found.faults.append(certificates::misfits(config, &Disk));
+        found.faults.append(certificates::host_warnings(config, &Disk));
         Self {
             authenticator,
             upstreams,

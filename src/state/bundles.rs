@@ -144,7 +144,8 @@ impl PullerWorker {
             } else {
                 source.poll_interval.min(RETRY_INTERVAL)
             };
-            self.due.insert(path, Instant::now() + spread(interval.max(rest)));
+            self.due
+                .insert(path, Instant::now() + with_jitter(interval.max(rest)));
             self.report(&source, result);
         }
     }
@@ -170,7 +171,7 @@ impl PullerWorker {
 
 /// `interval` plus up to a tenth, so that gateways that were started together do not always query a
 /// registry at the same time.
-fn spread(interval: Duration) -> Duration {
+fn with_jitter(interval: Duration) -> Duration {
     let random = RandomState::new().build_hasher().finish();
     let share = (random % 1_000) as u32;
     interval.saturating_add(interval / 10_000 * share)
@@ -213,20 +214,20 @@ fn entries(path: &Path) -> Vec<(Arc<BundleSource>, ManifestPath)> {
 
 /// What the files of a bundle are loaded with: the path of the configuration, the other objects,
 /// and the snapshot in force.
-type Beside<'b> = (&'b Path, &'b dyn ManifestSource, Option<&'b Snapshot>);
+type LoadContext<'b> = (&'b Path, &'b dyn ManifestSource, Option<&'b Snapshot>);
 
 /// Pulls these bundles, and passes each result to `done`, together with whether the bundle is new.
 fn pull_all(
     runtime: &Runtime,
     entries: &[(Arc<BundleSource>, ManifestPath)],
-    beside: Beside<'_>,
+    beside: LoadContext<'_>,
     mut done: impl FnMut(&BundleSource, &ManifestPath, PullResult, bool),
 ) {
     let pull = |(source, entry): &'_ (Arc<BundleSource>, ManifestPath)| {
         let (source, entry) = (Arc::clone(source), entry.clone());
         async move {
             let kept = Bundle::kept(&source, &entry.path).map(|bundle| bundle.manifest);
-            let pulled = bundle::in_time(bundle::pull(&source, kept.as_ref().ok())).await;
+            let pulled = bundle::with_timeout(bundle::pull(&source, kept.as_ref().ok())).await;
             (source, entry, kept, pulled)
         }
     };
@@ -234,7 +235,9 @@ fn pull_all(
         let mut pulls = stream::iter(entries.iter().map(pull)).buffer_unordered(MAX_PULLS);
         while let Some((source, entry, kept, pulled)) = pulls.next().await {
             let taken = pulled.and_then(|pulled| match pulled {
-                Some(bundle) => take(&bundle, &entry, kept.is_ok(), beside).map(|()| (bundle.manifest, true)),
+                Some(bundle) => {
+                    keep_if_valid(&bundle, &entry, kept.is_ok(), beside).map(|()| (bundle.manifest, true))
+                }
                 None => kept.map(|kept| (kept, false)),
             });
             let is_new = matches!(taken, Ok((_, true)));
@@ -245,11 +248,11 @@ fn pull_all(
 
 /// Keeps `bundle` in place of that of `entry`, unless the files would have faults with it. If none
 /// is kept yet, the files cannot be loaded without it either, so this is not checked.
-fn take(
+fn keep_if_valid(
     bundle: &Bundle,
     entry: &ManifestPath,
     is_any_kept: bool,
-    (path, source, previous): Beside<'_>,
+    (path, source, previous): LoadContext<'_>,
 ) -> Result<(), BundleError> {
     if is_any_kept {
         let candidate = entry.candidate();
@@ -285,7 +288,7 @@ mod tests {
     #[test]
     fn polls_are_spread_over_a_tenth_of_their_interval() {
         let interval = Duration::from_secs(60);
-        let spread: std::collections::BTreeSet<Duration> = (0..100).map(|_| spread(interval)).collect();
+        let spread: std::collections::BTreeSet<Duration> = (0..100).map(|_| with_jitter(interval)).collect();
         assert!(spread.len() > 10, "{spread:?}");
         assert!(
             spread

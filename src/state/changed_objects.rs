@@ -16,7 +16,7 @@ const MAX_OBJECTS: usize = 200;
 const MAX_TEXT_BYTES: usize = 16 << 10;
 
 /// What replaces the content of an object that is not shown.
-const NOT_SHOWN: &str = "# not shown: parameters may hold secrets\n";
+const HIDDEN_TEXT: &str = "# not shown: parameters may hold secrets\n";
 const TOO_LONG: &str = "# the rest is not shown\n";
 
 /// The objects in force at one moment, with their contents.
@@ -81,7 +81,7 @@ impl WrittenObjects {
         };
         let watched = self.watched_since(earlier);
         for (now, before) in &watched {
-            let (come, gone) = now.unlike(before);
+            let (come, gone) = now.difference(before);
             difference.added.extend(come);
             difference.removed.extend(gone);
         }
@@ -200,7 +200,7 @@ fn watched_values<'o>(
 fn text(object: &ValidatedObject, written: impl FnOnce() -> Value) -> String {
     match is_shown(object) {
         true => cut(document::to_yaml(&written())),
-        false => NOT_SHOWN.to_owned(),
+        false => HIDDEN_TEXT.to_owned(),
     }
 }
 
@@ -270,6 +270,6 @@ impl ObjectChange {
         [&self.before, &self.after]
             .into_iter()
             .flatten()
-            .any(|text| text == NOT_SHOWN)
+            .any(|text| text == HIDDEN_TEXT)
     }
 }

@@ -26,8 +26,10 @@ use openssl::sha::{Sha256, sha256};
 
 use super::watched::WatchedObjects;
 use crate::bundle::Bundle;
-use crate::config::files::{FolderRule, FolderWalk, MANIFEST_BYTES, describe, observed, read, too_large};
-use crate::config::limits::{LEAST_MEMORY, memory_of_process};
+use crate::config::files::{
+    FolderRule, FolderWalk, MANIFEST_BYTES, describe, read, too_large, with_pending_path,
+};
+use crate::config::limits::{ASSUMED_MEMORY, memory_of_process};
 use crate::config::{FileScope, HeldBack, ManifestPath, hexadecimal};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest::{MemoryBudget, Source, SourceLimits};
@@ -332,7 +334,7 @@ impl Fingerprint {
 
     /// This fingerprint after `files`, which it must contain, were modified. `None` if it lacks one
     /// of them, or one cannot be read.
-    pub(crate) fn after(&self, files: &BTreeSet<PathBuf>, now: SystemTime) -> Option<Self> {
+    pub(crate) fn with_modified(&self, files: &BTreeSet<PathBuf>, now: SystemTime) -> Option<Self> {
         let mut seen = self.0.to_vec();
         for path in files {
             let place = seen.binary_search_by(|seen| seen.path.cmp(path)).ok()?;
@@ -476,7 +478,7 @@ impl FileStamp {
     /// The stamp of the file at `path`, as of `now`. `None` if it does not exist, or was modified
     /// so recently that another modification might have the same stamp.
     pub(crate) fn of(path: &Path, now: SystemTime) -> Option<Self> {
-        let metadata = observed(path, || fs::metadata(path)).ok()?;
+        let metadata = with_pending_path(path, || fs::metadata(path)).ok()?;
         Self::at(&metadata, now)
     }
 
@@ -519,12 +521,12 @@ impl ManifestMemory {
     /// Half of the memory of this process.
     pub(crate) fn of_process() -> Self {
         Self {
-            bytes: memory_of_process().unwrap_or(LEAST_MEMORY) / 2,
+            bytes: memory_of_process().unwrap_or(ASSUMED_MEMORY) / 2,
         }
     }
 
     /// The budget of the files for every cluster.
-    pub(crate) const fn everywhere(self) -> MemoryBudget {
+    pub(crate) const fn for_all_clusters(self) -> MemoryBudget {
         MemoryBudget::new(self.bytes)
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct UsableFiles {
 /// Finds the files that can be in force.
 struct UsableFilesFinder<'s> {
     files: &'s ManifestFiles,
-    earlier: &'s StandIns,
+    earlier: &'s EarlierFiles,
     known: Option<&'s ObjectSet>,
     options: &'s Options,
 }
@@ -39,7 +39,7 @@ struct UsableFilesFinder<'s> {
 pub(crate) fn usable_files(
     files: &ManifestFiles,
     mut unreadable: FaultsByCluster,
-    (earlier, known): (Option<&StandIns>, Option<&ObjectSet>),
+    (earlier, known): (Option<&EarlierFiles>, Option<&ObjectSet>),
     options: &Options,
     held: &mut HeldBack,
 ) -> UsableFiles {
@@ -72,7 +72,7 @@ pub(crate) fn usable_files(
 /// The files that were last in force, which replace faulty files of a cluster. At a start without
 /// `reload.lastGood` there are none.
 #[derive(Default)]
-pub(crate) struct StandIns {
+pub(crate) struct EarlierFiles {
     pub(crate) cluster_files: Vec<ClusterFile>,
     pub(crate) manifests: ManifestFiles,
     /// The clusters whose files were all known.
@@ -123,21 +123,21 @@ impl UsableFiles {
 
 impl UsableFilesFinder<'_> {
     fn find(&self, held: &mut HeldBack) -> UsableFiles {
-        let whole = self.without(held);
+        let whole = self.with_replaced(held);
         if whole.objects.is_some() {
             return whole;
         }
         whole.files.by_cluster(whole.faults).hold_back_clusters(held);
-        let rest = self.without(held);
+        let rest = self.with_replaced(held);
         if rest.objects.is_none() && self.hold_back_causes(&rest, held) {
-            return self.without(held);
+            return self.with_replaced(held);
         }
         rest
     }
 
     /// The objects if the files of the clusters in `held` are replaced by earlier ones.
-    fn without(&self, held: &HeldBack) -> UsableFiles {
-        let missing = self.earlier.missing(held);
+    fn with_replaced(&self, held: &HeldBack) -> UsableFiles {
+        let missing = self.earlier.without_replacement(held);
         let files = self
             .files
             .with_earlier(&held.keys().cloned().collect(), &self.earlier.manifests);
@@ -151,19 +151,19 @@ impl UsableFilesFinder<'_> {
     /// Holds back the clusters whose files cause faults in files for all clusters, by what they
     /// contain or no longer contain. Returns whether there are any.
     fn hold_back_causes(&self, faulty: &UsableFiles, held: &mut HeldBack) -> bool {
-        let suspects = faulty.files.clusters_unlike(&self.earlier.manifests);
+        let suspects = faulty.files.changed_clusters(&self.earlier.manifests);
         let mut suspected = held.clone();
         suspected.extend(
             suspects
                 .iter()
                 .map(|cluster| (cluster.clone(), faulty.faults.clone())),
         );
-        if self.without(&suspected).objects.is_none() {
+        if self.with_replaced(&suspected).objects.is_none() {
             return false;
         }
         for cluster in suspects {
             let faults = suspected.remove(&cluster);
-            if self.without(&suspected).objects.is_none() {
+            if self.with_replaced(&suspected).objects.is_none() {
                 suspected.extend(faults.map(|faults| (cluster, faults)));
             }
         }
@@ -172,9 +172,9 @@ impl UsableFilesFinder<'_> {
     }
 }
 
-// === impl StandIns ===
+// === impl EarlierFiles ===
 
-impl StandIns {
+impl EarlierFiles {
     /// Manifests in which everything about these clusters was known.
     #[cfg(test)]
     pub(crate) fn of_manifests(manifests: ManifestFiles, clusters: BTreeSet<String>) -> Self {
@@ -208,7 +208,7 @@ impl StandIns {
     }
 
     /// The clusters in `held` without earlier files to replace those that are held back.
-    pub(crate) fn missing(&self, held: &HeldBack) -> BTreeSet<String> {
+    pub(crate) fn without_replacement(&self, held: &HeldBack) -> BTreeSet<String> {
         let held = held.keys().filter(|cluster| !self.clusters.contains(*cluster));
         held.cloned().collect()
     }
@@ -298,7 +298,7 @@ mod tests {
     }
 
     /// The usable files of `now` with these `earlier` ones, and what is held back.
-    fn find_with(earlier: &StandIns, now: &[(Option<&str>, &str)]) -> (UsableFiles, HeldBack) {
+    fn find_with(earlier: &EarlierFiles, now: &[(Option<&str>, &str)]) -> (UsableFiles, HeldBack) {
         let options = Options {
             clusters: clusters(),
             ..Options::default()
@@ -321,7 +321,7 @@ mod tests {
         before: &[(Option<&str>, &str)],
         now: &[(Option<&str>, &str)],
     ) -> Option<(BTreeSet<String>, Vec<String>)> {
-        let stand_ins = StandIns::of_manifests(files(before), clusters());
+        let stand_ins = EarlierFiles::of_manifests(files(before), clusters());
         let (usable, held) = find_with(&stand_ins, now);
         assert!(usable.missing.is_empty());
         let Some(objects) = usable.objects else {
@@ -372,12 +372,15 @@ mod tests {
             (Some("east"), "kind: ["),
             (Some("west"), NAMESPACE),
         ];
-        let (usable, held) = find_with(&StandIns::default(), &now);
+        let (usable, held) = find_with(&EarlierFiles::default(), &now);
         // That east has no Namespaces is not a fault of the files for all clusters.
         assert!(usable.objects.is_some(), "{}", usable.faults);
         assert_eq!(usable.missing, ["east".to_owned()].into());
         assert!(held.contains_key("east"));
-        let (usable, held) = find_with(&StandIns::default(), &[(None, "kind: ["), (Some("east"), "{")]);
+        let (usable, held) = find_with(
+            &EarlierFiles::default(),
+            &[(None, "kind: ["), (Some("east"), "{")],
+        );
         assert!(usable.objects.is_none() && usable.missing.is_empty() && held.is_empty());
     }
 

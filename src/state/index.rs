@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::watched::{self, GatewayIdentity, RegistrationsByCluster, UnsyncedCluster, WatchedObjects};
-use crate::config::{self, AdmissionKnowledge, ClusterEntry, Config};
+use crate::config::{self, AdmissionCoverage, ClusterEntry, Config};
 use crate::webhooks::ConfiguredWebhook;
 use portcullis_policy::admission::matching::CustomResources;
 use portcullis_policy::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
@@ -43,7 +43,7 @@ pub(crate) struct EarlierIndex<'o> {
     pub(crate) policies: &'o ClusterPolicySets,
     pub(crate) admission: &'o AdmissionPolicies,
     pub(crate) index_inputs: &'o IndexInputs,
-    pub(crate) own: &'o ObjectSet,
+    pub(crate) file_objects: &'o ObjectSet,
 }
 
 /// The gateway for which objects are indexed: its users at the API servers, and its certificate.
@@ -104,7 +104,7 @@ impl SnapshotIndex {
             own_identities: OnceCell::new(),
             watched: &watched,
         };
-        let parts = earlier.and_then(|earlier| indexing.after(earlier));
+        let parts = earlier.and_then(|earlier| indexing.update(earlier));
         let (mut policies, admission, webhooks) = parts.unwrap_or_else(|| indexing.rebuild());
         if let Some(gateway) = gateway {
             record_grant_history(
@@ -138,7 +138,7 @@ fn record_grant_history(policies: &mut ClusterPolicySets, before: Option<&Cluste
         let before = before.and_then(|before| before.clusters.get(cluster));
         let is_same = before.is_some_and(|before| Arc::ptr_eq(before, set));
         if !is_same && set.has_grant_history(before.map(AsRef::as_ref)) {
-            *set = Arc::new(set.following(before.map(AsRef::as_ref), now));
+            *set = Arc::new(set.with_history(before.map(AsRef::as_ref), now));
         }
     }
 }
@@ -158,10 +158,10 @@ fn reviewed_resources(
 ) -> BTreeMap<String, ReviewedResources> {
     let entries = config.clusters.iter();
     let mut reviewed = entries
-        .filter(|entry| entry.admission != AdmissionKnowledge::None)
+        .filter(|entry| entry.admission != AdmissionCoverage::None)
         .peekable();
     let asked: Arc<[_]> = match reviewed.peek() {
-        Some(_) => config::authorizers::next_to(&config.file, config.admission.cel_version).into(),
+        Some(_) => config::authorizers::load_next_to(&config.file, config.admission.cel_version).into(),
         None => Arc::default(),
     };
     let own_user = |cluster: &str| gateway.and_then(|gateway| (gateway.own_user)(cluster));
@@ -177,12 +177,12 @@ fn reviewed_resources(
             knowledge: match (registrations.get(&entry.name), entry.admission) {
                 (Some(known), _) => known.into(),
                 // Offline, the webhook configurations of `init` are assumed to be applied.
-                (None, AdmissionKnowledge::Watched) => ReviewKnowledge::Assumed,
-                (None, AdmissionKnowledge::Declared | AdmissionKnowledge::None) => ReviewKnowledge::Declared,
+                (None, AdmissionCoverage::Watched) => ReviewKnowledge::Assumed,
+                (None, AdmissionCoverage::Declared | AdmissionCoverage::None) => ReviewKnowledge::Declared,
             },
             custom: Arc::new(custom.collect()),
             own_namespace: own_user(&entry.name).as_deref().and_then(namespace_of),
-            asked: Arc::clone(&asked),
+            authorizers: Arc::clone(&asked),
         };
         Some((entry.name.clone(), reviewed))
     };
@@ -262,8 +262,8 @@ impl<'o> Indexer<'o> {
     }
 
     /// Updates `earlier`; `None` if it is simpler to index everything.
-    fn after(&self, earlier: EarlierIndex<'o>) -> Option<IndexParts> {
-        if !self.has_settings(&earlier.index_inputs.settings) {
+    fn update(&self, earlier: EarlierIndex<'o>) -> Option<IndexParts> {
+        if !self.has_same_settings(&earlier.index_inputs.settings) {
             return None;
         }
         let difference = self.difference(earlier)?;
@@ -371,11 +371,11 @@ impl<'o> Indexer<'o> {
     /// `None` if files changed and contain an object that is also watched, so that precedence may
     /// have changed.
     fn difference(&self, earlier: EarlierIndex<'o>) -> Option<IndexDifference<'o>> {
-        let mut of_files = self.own.since(earlier.own);
+        let mut of_files = self.own.since(earlier.file_objects);
         let is_of_files = !of_files.added.is_empty() || !of_files.removed.is_empty();
         let (mut beside, clusters) = self.watched_difference(&earlier.index_inputs.watched);
         let of_beside = identities(&beside);
-        if self.own.may_have(&of_beside) || earlier.own.may_have(&of_beside) {
+        if self.own.may_have(&of_beside) || earlier.file_objects.may_have(&of_beside) {
             if is_of_files {
                 return None;
             }
@@ -413,7 +413,7 @@ impl<'o> Indexer<'o> {
                 continue;
             };
             if now.digest != before.digest {
-                let (added, removed) = now.unlike(before);
+                let (added, removed) = now.difference(before);
                 difference.added.extend(added);
                 difference.removed.extend(removed);
                 let is_as_before = now.custom_resources == before.custom_resources;
@@ -429,7 +429,7 @@ impl<'o> Indexer<'o> {
         (difference, clusters)
     }
 
-    fn has_settings(&self, before: &AdmissionSettings) -> bool {
+    fn has_same_settings(&self, before: &AdmissionSettings) -> bool {
         let AdmissionSettings {
             missing_namespace,
             failure_policy,
@@ -496,7 +496,7 @@ pub(crate) fn options(config: &Config, now: Option<SystemTime>) -> manifest::Opt
         cel_version: config.admission.cel_version,
         enforce_authorization: config.admission.enforce_authorization,
         api_server_webhooks: now.map_or_else(Vec::new, |_| {
-            config::authorizers::next_to(&config.file, config.admission.cel_version)
+            config::authorizers::load_next_to(&config.file, config.admission.cel_version)
         }),
     }
 }

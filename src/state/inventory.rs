@@ -186,7 +186,7 @@ impl fmt::Display for Restriction {
 
 /// The restrictions that are in force in the first pair and not in the second, for every cluster or
 /// for one; sorted.
-pub(crate) fn vanished(
+pub(crate) fn removed_restrictions(
     (policies, admission): (&ClusterPolicySets, &AdmissionPolicies),
     (policies_after, admission_after): (&ClusterPolicySets, &AdmissionPolicies),
 ) -> Vec<Restriction> {
@@ -256,8 +256,8 @@ fn vanished_validations(before: &Arc<AdmissionSet>, after: &Arc<AdmissionSet>) -
     if Arc::ptr_eq(before, after) || before.policies_address() == after.policies_address() {
         return BTreeSet::new();
     }
-    let still = denying(after);
-    denying(before)
+    let still = policies_that_deny(after);
+    policies_that_deny(before)
         .difference(&still)
         .map(|name| (*name).to_owned())
         .collect()
@@ -283,7 +283,7 @@ fn names_of(webhook: &Webhook) -> (&str, &str) {
 }
 
 /// The names of the policies with a binding that denies.
-fn denying(set: &AdmissionSet) -> BTreeSet<&str> {
+fn policies_that_deny(set: &AdmissionSet) -> BTreeSet<&str> {
     let denies = |binding: &Arc<PolicyBinding>| binding.actions.contains(&ValidationAction::Deny);
     let bound = set.policies(Phase::Validate).into_iter();
     let denying = bound.filter(|(_, bindings)| bindings.iter().any(denies));
@@ -383,11 +383,11 @@ fn changed_fields(before: &str, after: &str) -> Vec<String> {
     let mut fields = Vec::new();
     for name in keys(&before, &after) {
         match (before.get(name), after.get(name)) {
-            (Some(before), Some(after)) if before.says_the_same(after) => {}
+            (Some(before), Some(after)) if before.equals_ignoring_lines(after) => {}
             (Some(before), Some(after)) if is_section(before) && is_section(after) => {
                 let within = keys(before, after).into_iter().filter(|field| {
                     let (before, after) = (before.get(field), after.get(field));
-                    !matches!((before, after), (Some(before), Some(after)) if before.says_the_same(after))
+                    !matches!((before, after), (Some(before), Some(after)) if before.equals_ignoring_lines(after))
                 });
                 fields.extend(within.map(|field| format!("{name}.{field}")));
             }

@@ -65,7 +65,7 @@ pub(crate) struct LoadedSnapshot {
 pub(crate) struct Watches {
     watcher: Option<RecommendedWatcher>,
     watched: BTreeSet<PathBuf>,
-    interest: Arc<Mutex<WatchFilter>>,
+    filter: Arc<Mutex<WatchFilter>>,
     /// The names when everything was last read.
     names: SetNames,
 }
@@ -117,9 +117,9 @@ impl ReloadJob {
         if self.state.last_failure().is_some() || !current.is_as_written() {
             return None;
         }
-        let files = self.watches.names.rewritten(names)?;
+        let files = self.watches.names.modified_files(names)?;
         let at = SystemTime::now();
-        let seen = self.last.after(&files, at)?;
+        let seen = self.last.with_modified(&files, at)?;
         if seen == self.last {
             return Some((seen, None));
         }
@@ -162,7 +162,7 @@ impl ReloadJob {
     pub(crate) fn fingerprint(&mut self, snapshot: &Snapshot, is_faulty: bool) -> Fingerprint {
         // Examines the configuration again, to notice changes of the files that a faulty one names,
         // too.
-        let (examined, _) = config::examine(&self.path);
+        let (examined, _) = config::load_valid_parts(&self.path);
         let config = examined.config.as_ref().unwrap_or(&snapshot.config);
         let mut found = self.files(config, snapshot, is_faulty);
         self.watches.names = found.take_names();
@@ -207,23 +207,23 @@ impl Watches {
                 .map_err(|error| tracing::warn!(%error, "files cannot be watched and are only polled"))
                 .ok(),
             watched: BTreeSet::new(),
-            interest,
+            filter: interest,
             names: SetNames::default(),
         }
     }
 
-    fn interest(&self) -> MutexGuard<'_, WatchFilter> {
-        self.interest.lock().unwrap_or_else(PoisonError::into_inner)
+    fn filter(&self) -> MutexGuard<'_, WatchFilter> {
+        self.filter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the changes since the last call.
     fn take_touched(&self) -> ChangedNames {
-        self.interest().take_touched()
+        self.filter().take_touched()
     }
 
     fn follow(&mut self, config: &Config, found: &SetFiles) {
         let files = found.files.iter().chain(&found.real).cloned();
-        self.interest().follow(files, config);
+        self.filter().follow(files, config);
         self.watch(found.folders.clone());
     }
 
@@ -240,7 +240,7 @@ impl Watches {
             match if is_watched {
                 Ok(())
             } else {
-                config::files::observed(&folder, watch)
+                config::files::with_pending_path(&folder, watch)
             } {
                 Ok(()) => {
                     watched.insert(folder);

@@ -196,7 +196,7 @@ impl Saver {
         let all = Arc::clone(&self.0);
         let saving = thread::Builder::new()
             .name("last-good".to_owned())
-            .spawn(move || while_any_waits(&all));
+            .spawn(move || save_all(&all));
         match saving {
             Ok(_) => waiting.is_saving = true,
             Err(error) => tracing::warn!(%error, "cannot start a thread to save the last good set"),
@@ -204,7 +204,7 @@ impl Saver {
     }
 }
 
-fn while_any_waits(all: &Mutex<WaitingSave>) {
+fn save_all(all: &Mutex<WaitingSave>) {
     loop {
         let mut waiting = all.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(unsaved) = waiting.next.take() else {

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use super::ManifestSource;
 use super::assemble::{LoadFaults, ReadParts, assemble, index};
 use super::files::{self, FileTimes, ManifestFiles, Revision};
-use super::held_back::{self, StandIns};
+use super::held_back::{self, EarlierFiles};
 use super::index::{SnapshotIndex, options};
 use super::last_good::{self, LastGoodSet, PendingSave};
 use super::snapshot::{LoadedManifests, Snapshot, removal_faults};
@@ -35,7 +35,7 @@ pub fn load(
     previous: Option<&Snapshot>,
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
-    on_own_thread(|| load_here(path, source, previous, None, (FileTimes::Believed, now)))
+    on_new_thread(|| load_here(path, source, previous, None, (FileTimes::Believed, now)))
 }
 
 /// Does the same with the bundle `candidate` in place of the one that is kept, which it reads from
@@ -48,7 +48,7 @@ pub(crate) fn load_candidate(
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
     let times = (FileTimes::Believed, now);
-    on_own_thread(|| load_here(path, source, previous, Some(candidate), times))
+    on_new_thread(|| load_here(path, source, previous, Some(candidate), times))
 }
 
 /// Does the same to replace `previous`. `times` determines whether files are skipped that have not
@@ -60,7 +60,7 @@ pub(crate) fn reload(
     times: FileTimes,
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
-    on_own_thread(|| load_here(path, source, Some(previous), None, (times, now)))
+    on_new_thread(|| load_here(path, source, Some(previous), None, (times, now)))
 }
 
 fn load_here(
@@ -71,14 +71,14 @@ fn load_here(
     (times, now): (FileTimes, SystemTime),
 ) -> (Option<Snapshot>, Faults) {
     let path_and = (path, candidate);
-    let load = |stand_ins: &StandIns, held: HeldBack| {
+    let load = |stand_ins: &EarlierFiles, held: HeldBack| {
         load_with_fallback(path_and, source, (previous, stand_ins), held, (times, now))
     };
     if let Some(previous) = previous {
-        let stand_ins = StandIns::of(previous);
+        let stand_ins = EarlierFiles::of(previous);
         return load_bounded(Some(previous), |held| load(&stand_ins, held));
     }
-    let loaded = load(&StandIns::default(), HeldBack::new());
+    let loaded = load(&EarlierFiles::default(), HeldBack::new());
     let needs_saved =
         |snapshot: &Snapshot| snapshot.config.reload.max_removed.is_some() || !snapshot.is_as_written();
     if loaded.0.as_ref().is_some_and(|snapshot| !needs_saved(snapshot)) {
@@ -90,7 +90,7 @@ fn load_here(
         return loaded;
     };
     let config = parse_saved(path, &saved).0;
-    let stand_ins = StandIns::saved(saved, config.as_ref());
+    let stand_ins = EarlierFiles::saved(saved, config.as_ref());
     let before = last_good_here(path, source, now).ok();
     load_bounded(before.as_ref(), |held| load(&stand_ins, held))
 }
@@ -130,7 +130,7 @@ fn load_bounded(
 fn load_with_fallback(
     (path, candidate): (&Path, Option<&ManifestPath>),
     source: &dyn ManifestSource,
-    (previous, earlier): (Option<&Snapshot>, &StandIns),
+    (previous, earlier): (Option<&Snapshot>, &EarlierFiles),
     held: HeldBack,
     (times, now): (FileTimes, SystemTime),
 ) -> (Option<Snapshot>, Faults) {
@@ -178,7 +178,7 @@ pub fn last_good(
     source: &dyn ManifestSource,
     now: SystemTime,
 ) -> Result<Snapshot, last_good::LastGoodError> {
-    on_own_thread(|| last_good_here(path, source, now))
+    on_new_thread(|| last_good_here(path, source, now))
 }
 
 fn last_good_here(
@@ -199,7 +199,7 @@ fn last_good_here(
         faults.extend(config.require_callers().err());
         // What was in force is never held back.
         let unknown = saved.unknown.clone();
-        let earlier = StandIns::saved(saved, Some(&config));
+        let earlier = EarlierFiles::saved(saved, Some(&config));
         let parts = ReadParts {
             earlier: Some(&earlier),
             unknown,
@@ -229,7 +229,7 @@ fn last_good_here(
 /// those for `source`, and of the manifests in `more`. Blocks, like [`load`].
 #[must_use]
 pub fn check(path: &Path, source: &dyn ManifestSource, more: &[ManifestPath], now: SystemTime) -> Faults {
-    let (examined, mut faults) = config::examine(path);
+    let (examined, mut faults) = config::load_valid_parts(path);
     let manifests = [&examined.manifests, more].concat();
     let (sources, unreadable) = files::read_manifests(&manifests);
     faults.append(unreadable);
@@ -307,7 +307,7 @@ pub(crate) fn reload_files(
     now: SystemTime,
 ) -> Option<(Snapshot, Faults)> {
     let config = &current.config;
-    let files = current.manifests.files.after(files, config, now)?;
+    let files = current.manifests.files.with_modified(files, config, now)?;
     let never_deny = &config.authorization.never_deny;
     if config.reload.refuses_lock_outs
         && files
@@ -322,7 +322,7 @@ pub(crate) fn reload_files(
     // loaded.
     let objects = objects.filter(|_| !faults.has_errors())?;
     let manifests = LoadedManifests {
-        revision: Revision::of_files(config.texts(), &files),
+        revision: Revision::of_files(config.contents(), &files),
         objects,
         files,
     };
@@ -401,7 +401,7 @@ const PURGE_WAIT: Duration = Duration::from_millis(1500);
 const THREAD_ENDS: usize = 8;
 
 /// Calls `load` on a new thread, or on this one if there is none to be had.
-pub(crate) fn on_own_thread<T: Send>(load: impl Fn() -> T + Sync) -> T {
+pub(crate) fn on_new_thread<T: Send>(load: impl Fn() -> T + Sync) -> T {
     let loaded = thread::scope(|scope| {
         let thread = thread::Builder::new().name("load".to_owned());
         match thread.spawn_scoped(scope, &load) {
@@ -409,13 +409,16 @@ pub(crate) fn on_own_thread<T: Send>(load: impl Fn() -> T + Sync) -> T {
             Err(_) => load(),
         }
     });
-    if let Err(error) = thread::Builder::new().name("tidy".to_owned()).spawn(tidy) {
+    if let Err(error) = thread::Builder::new()
+        .name("tidy".to_owned())
+        .spawn(return_freed_memory)
+    {
         tracing::debug!(%error, "memory freed by the reload is returned later");
     }
     loaded
 }
 
-fn tidy() {
+fn return_freed_memory() {
     thread::sleep(PURGE_WAIT);
     for _ in 0..THREAD_ENDS {
         // The allocator ignores the end of a thread that has allocated nothing.

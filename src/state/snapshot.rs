@@ -8,7 +8,9 @@ use super::files::{FaultsByCluster, ManifestFiles, Revision};
 use super::index::{EarlierIndex, IndexInputs};
 use super::inventory::{self, Change, ChangedSettings, FileContents, MAX_NAMES, Restriction};
 use super::last_good::PendingSave;
-use super::watched::{ClusterRegistrations, UnknownClusters, UnsyncedCluster, WatchedObjects, WatchedText};
+use super::watched::{
+    KnownWebhookConfigurations, UnknownClusters, UnsyncedCluster, WatchedObjects, WatchedText,
+};
 use crate::config::{Config, HeldBack};
 use crate::identity::certificates::Expiry;
 use crate::identity::tls::TlsContext;
@@ -116,14 +118,18 @@ impl Snapshot {
                 (&before.config.text, &before.file_contents),
                 (&self.config.text, &self.file_contents),
             ),
-            vanished: self.vanished(before),
+            vanished: self.removed_restrictions(before),
             ..Change::of(&self.manifests.objects.since(&before.manifests.objects))
         }
     }
 
     /// The names of the policies, exceptions and webhook configurations in files.
     pub fn policies_of_files(&self) -> impl Iterator<Item = &str> {
-        let identities = self.manifests.objects.others().map(|object| object.identity());
+        let identities = self
+            .manifests
+            .objects
+            .non_bindings()
+            .map(|object| object.identity());
         let policies = identities.filter(|identity| {
             let kind = identity.kind();
             kind.ends_with("Policy")
@@ -136,7 +142,7 @@ impl Snapshot {
     /// The objects of Portcullis' own kinds in files for `cluster` or for all clusters.
     #[must_use]
     pub fn own_kinds_of_files(&self, cluster: &str) -> BTreeSet<ObjectIdentity> {
-        let own = self.manifests.objects.others().filter(|object| {
+        let own = self.manifests.objects.non_bindings().filter(|object| {
             let is_own = object.identity().group() == groups::PORTCULLIS;
             is_own && object.cluster().is_none_or(|of| of == cluster)
         });
@@ -151,7 +157,7 @@ impl Snapshot {
     }
 
     /// What is known about the webhook configurations of each cluster with `admission: Watched`.
-    pub fn registrations(&self) -> impl Iterator<Item = (&str, &ClusterRegistrations)> {
+    pub fn registrations(&self) -> impl Iterator<Item = (&str, &KnownWebhookConfigurations)> {
         let all = self.index_inputs.registrations.iter();
         all.map(|(cluster, known)| (cluster.as_str(), known))
     }
@@ -221,8 +227,8 @@ impl Snapshot {
     }
 
     /// The restrictions that are in `before` but not in this snapshot.
-    pub(crate) fn vanished(&self, before: &Self) -> Vec<Restriction> {
-        inventory::vanished(
+    pub(crate) fn removed_restrictions(&self, before: &Self) -> Vec<Restriction> {
+        inventory::removed_restrictions(
             (&before.policies, &before.admission),
             (&self.policies, &self.admission),
         )
@@ -237,7 +243,7 @@ pub(crate) fn removal_faults(before: &Snapshot, after: &Snapshot) -> FaultsByClu
         return faults;
     };
     let mut removed: BTreeMap<Option<String>, Vec<Restriction>> = BTreeMap::new();
-    for restriction in after.vanished(before) {
+    for restriction in after.removed_restrictions(before) {
         if let Some(owner) = before.owner(&restriction) {
             removed
                 .entry(owner.map(str::to_owned))
@@ -270,7 +276,7 @@ impl Snapshot {
     /// clusters, `None` if no file contains it.
     fn owner(&self, restriction: &Restriction) -> Option<Option<&str>> {
         let is_it = |cluster: Option<&str>| cluster.is_none() || cluster == restriction.cluster.as_deref();
-        let mut own = self.manifests.objects.others().filter(|object| {
+        let mut own = self.manifests.objects.non_bindings().filter(|object| {
             let identity = object.identity();
             let is_named = identity.kind() == restriction.kind && identity.name() == restriction.name;
             is_named && is_it(object.cluster())
@@ -285,7 +291,7 @@ impl<'o> From<&'o Snapshot> for EarlierIndex<'o> {
             policies: &snapshot.policies,
             admission: &snapshot.admission,
             index_inputs: &snapshot.index_inputs,
-            own: &snapshot.manifests.objects,
+            file_objects: &snapshot.manifests.objects,
         }
     }
 }

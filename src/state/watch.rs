@@ -127,7 +127,7 @@ struct RunningReload {
     number: u64,
     since: Instant,
     /// Whether watched objects changed, too.
-    is_beside: bool,
+    includes_watched_objects: bool,
     /// Whether it was reported as taking too long.
     is_reported: bool,
 }
@@ -223,7 +223,7 @@ impl ReloadWorker {
         let is_polled = self.schedule.poll_at(poll_interval).is_some_and(|at| at <= now);
         let requested = self.schedule.take();
         self.remind(SystemTime::now());
-        if requested.is_beside_alone() && !is_polled {
+        if requested.is_for_watched_objects_only() && !is_polled {
             self.refresh();
         } else {
             let extent = match requested {
@@ -239,7 +239,7 @@ impl ReloadWorker {
 
     fn begin(&mut self, requested: ReloadRequest, extent: ReloadExtent, now: Instant) {
         if extent != ReloadExtent::Changed {
-            self.schedule.looked(now);
+            self.schedule.read_at(now);
         }
         self.begun += 1;
         let number = self.begun;
@@ -253,7 +253,7 @@ impl ReloadWorker {
             Ok(()) => self.running.push(RunningReload {
                 number,
                 since: now,
-                is_beside: requested.is_beside,
+                includes_watched_objects: requested.watched_objects_changed,
                 is_reported: false,
             }),
             Err(error) => self.fail(
@@ -299,7 +299,7 @@ impl ReloadWorker {
             self.schedule.request(ReloadRequest::FORCED, Instant::now());
         }
         // Watched objects that changed meanwhile may have been too late for this reload.
-        if running.is_reported || running.is_beside && !is_loaded {
+        if running.is_reported || running.includes_watched_objects && !is_loaded {
             self.refresh();
         }
     }
@@ -325,7 +325,7 @@ impl ReloadWorker {
     }
 
     fn log_vanished(&self, restrictions: &[Restriction]) {
-        warn_of_vanished(restrictions);
+        log_removed_restrictions(restrictions);
         if !restrictions.is_empty() {
             (self.observer)(ReloadAttempt::TookAway(restrictions));
         }
@@ -390,7 +390,7 @@ impl ReloadWorker {
             return;
         };
         tracing::info!(revision = %snapshot.revision, "the objects of clusters changed");
-        self.log_vanished(&snapshot.vanished(&current));
+        self.log_vanished(&snapshot.removed_restrictions(&current));
         drop(current);
         self.state.refresh(snapshot);
         (self.observer)(ReloadAttempt::Refreshed(&self.state));
@@ -476,7 +476,7 @@ fn log_faults(faults: &Faults) {
 }
 
 /// Logs each restriction by name, so that an administrator who removed one by mistake finds it.
-pub(crate) fn warn_of_vanished(restrictions: &[Restriction]) {
+pub(crate) fn log_removed_restrictions(restrictions: &[Restriction]) {
     for restriction in restrictions {
         let (kind, name) = (restriction.kind, restriction.in_cluster());
         tracing::warn!(kind, name, "a restriction is no longer in force");

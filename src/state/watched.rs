@@ -12,13 +12,13 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::Value;
 
-use crate::config::{AdmissionKnowledge, ClusterEntry, Config, Endpoint};
+use crate::config::{AdmissionCoverage, ClusterEntry, Config, Endpoint};
 use crate::identity::certificates::{ServedCertificate, host_of_url};
 use crate::identity::tls::TlsContext;
 use crate::identity::{Attestation, Authenticator, Caller};
 use portcullis_policy::admission::matching::{CustomResources, Equivalents};
 use portcullis_policy::admission::webhook::{Webhook, WebhookTarget};
-use portcullis_policy::admission::{Phase, Registration, Registrations, UnknownObjects};
+use portcullis_policy::admission::{GatewayWebhooks, Phase, Registration, UnknownObjects};
 use portcullis_policy::authorization::ReviewKnowledge;
 use portcullis_policy::authorization::matching::ClusterScoped;
 use portcullis_policy::manifest::ValidatedObject;
@@ -39,7 +39,7 @@ pub struct WatchedObjects {
     pub custom_resources: CustomResources,
     /// The webhook configurations of the API server, if they are watched to know what `/validate`
     /// sees.
-    pub registrations: Option<Arc<WatchedRegistrations>>,
+    pub registrations: Option<Arc<WatchedWebhookConfigurations>>,
     /// The public keys of the API server's tokens, as JWKS, if they are needed and known.
     pub token_keys: Option<Arc<[u8]>>,
     /// A digest of the objects.
@@ -50,7 +50,7 @@ pub struct WatchedObjects {
 
 /// The webhook configurations of an API server.
 #[derive(Debug, PartialEq, Eq)]
-pub enum WatchedRegistrations {
+pub enum WatchedWebhookConfigurations {
     /// All of them.
     Known(Vec<WatchedRegistration>),
     /// They are unknown, for this reason.
@@ -93,7 +93,7 @@ pub(crate) struct UnknownClusters {
 
 /// The response to a request for a cluster that is not synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnsyncedAnswer {
+pub enum UnsyncedResponse {
     /// The caller has to retry.
     Later,
     /// The request cannot be decided until files are repaired.
@@ -133,15 +133,15 @@ pub(crate) struct GatewayIdentity<'i> {
 
 /// What is known about the webhook configurations of a watched cluster.
 #[derive(Debug, Clone)]
-pub enum ClusterRegistrations {
+pub enum KnownWebhookConfigurations {
     /// The webhooks that call this gateway.
-    Known(Arc<Registrations>),
+    Known(Arc<GatewayWebhooks>),
     /// The webhook configurations are unknown, for this reason.
     Unproven(Arc<str>),
 }
 
 /// What is known of each cluster whose webhook configurations are watched.
-pub(crate) type RegistrationsByCluster = BTreeMap<String, ClusterRegistrations>;
+pub(crate) type RegistrationsByCluster = BTreeMap<String, KnownWebhookConfigurations>;
 
 /// The endpoint of the gateway that a webhook calls.
 struct CalledEndpoint<'w> {
@@ -159,12 +159,12 @@ pub(crate) fn known(
     earlier: Option<&RegistrationsByCluster>,
 ) -> RegistrationsByCluster {
     let entries = config.clusters.iter();
-    let entries = entries.filter(|entry| entry.admission == AdmissionKnowledge::Watched);
+    let entries = entries.filter(|entry| entry.admission == AdmissionCoverage::Watched);
     let of_entry = |entry: &ClusterEntry| {
         let of_cluster = watched.iter().find(|one| one.cluster == entry.name);
         let earlier = earlier.and_then(|earlier| earlier.get(&entry.name));
         let of_cluster = of_cluster.map(AsRef::as_ref);
-        let known = ClusterRegistrations::of((&entry.name, of_cluster), config, identity, earlier);
+        let known = KnownWebhookConfigurations::of((&entry.name, of_cluster), config, identity, earlier);
         (entry.name.clone(), known)
     };
     entries.map(of_entry).collect()
@@ -175,7 +175,7 @@ fn registrations_of(
     cluster: &str,
     config: &Config,
     identity: GatewayIdentity<'_>,
-) -> Registrations {
+) -> GatewayWebhooks {
     let mut found = Vec::new();
     for WatchedRegistration {
         configuration, since, ..
@@ -183,7 +183,8 @@ fn registrations_of(
     {
         let kind = configuration.identity().kind();
         for webhook in configuration.webhooks() {
-            let Some(called) = CalledEndpoint::of(webhook).filter(|called| called.is_of(kind)) else {
+            let Some(called) = CalledEndpoint::of(webhook).filter(|called| called.is_called_by_kind(kind))
+            else {
                 continue;
             };
             let misses = identity.misses(&called, cluster, &webhook.client.ca_bundle);
@@ -196,11 +197,11 @@ fn registrations_of(
         }
     }
     let equivalents = Equivalents::kubernetes().with(custom.clone());
-    Registrations::new(found, equivalents, config.admission.cel_version)
+    GatewayWebhooks::new(found, equivalents, config.admission.cel_version)
 }
 
 /// Logs which webhooks count, so that the author of an Allow that grants nothing can find out why.
-fn log(cluster: &str, found: &Registrations) {
+fn log(cluster: &str, found: &GatewayWebhooks) {
     let name = |webhook: &Webhook| format!("{}/{}", webhook.configuration, webhook.name);
     let counted: Vec<String> = found.fit().map(name).collect();
     let unfit = found.unfit().take(MAX_NAMED);
@@ -227,7 +228,7 @@ impl WatchedObjects {
     /// Whether the cluster has the webhook configuration of a token, and it calls the URL of the
     /// token. An unknown configuration does not count.
     pub(crate) fn has_configuration(&self, token: &Attestation) -> bool {
-        let Some(WatchedRegistrations::Known(all)) = self.registrations.as_deref() else {
+        let Some(WatchedWebhookConfigurations::Known(all)) = self.registrations.as_deref() else {
             return false;
         };
         all.iter().any(|one| {
@@ -241,7 +242,7 @@ impl WatchedObjects {
     }
 
     /// The objects here that are not in `before`, and those in `before` that are not here.
-    pub(crate) fn unlike<'o>(
+    pub(crate) fn difference<'o>(
         &'o self,
         before: &'o Self,
     ) -> (Vec<&'o Arc<ValidatedObject>>, Vec<&'o Arc<ValidatedObject>>) {
@@ -261,10 +262,10 @@ fn without<'o, T>(some: &[&'o Arc<T>], others: &[&Arc<T>]) -> Vec<&'o Arc<T>> {
     some.iter().filter(others).copied().collect()
 }
 
-// === impl WatchedRegistrations ===
+// === impl WatchedWebhookConfigurations ===
 
 /// A representation of the content, for digests.
-impl fmt::Display for WatchedRegistrations {
+impl fmt::Display for WatchedWebhookConfigurations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Known(all) => all
@@ -292,12 +293,12 @@ impl UnsyncedCluster {
     /// gateway could not start in its own cluster; nor are those of the gateway's own user, because
     /// the objects that it waits for would never arrive.
     #[must_use]
-    pub fn answer(&self, user: &str, is_protected: bool, now: Instant) -> UnsyncedAnswer {
+    pub fn answer(&self, user: &str, is_protected: bool, now: Instant) -> UnsyncedResponse {
         match self.until {
-            Some(until) if now >= until => UnsyncedAnswer::Decided,
-            _ if is_protected || self.own_user.as_deref() == Some(user) => UnsyncedAnswer::NoOpinion,
-            Some(_) => UnsyncedAnswer::Later,
-            None => UnsyncedAnswer::Faulty,
+            Some(until) if now >= until => UnsyncedResponse::Decided,
+            _ if is_protected || self.own_user.as_deref() == Some(user) => UnsyncedResponse::NoOpinion,
+            Some(_) => UnsyncedResponse::Later,
+            None => UnsyncedResponse::Faulty,
         }
     }
 }
@@ -306,7 +307,7 @@ impl UnsyncedCluster {
 
 impl UnknownClusters {
     /// Whether no request of any caller would be decided.
-    pub(crate) fn leaves_nobody(&self, config: &Config) -> bool {
+    pub(crate) fn affects_all_callers(&self, config: &Config) -> bool {
         !self.faulty.is_empty()
             && config
                 .callers
@@ -337,9 +338,9 @@ impl UnknownClusters {
     }
 }
 
-// === impl ClusterRegistrations ===
+// === impl KnownWebhookConfigurations ===
 
-impl ClusterRegistrations {
+impl KnownWebhookConfigurations {
     fn of(
         (cluster, watched): (&str, Option<&WatchedObjects>),
         config: &Config,
@@ -349,8 +350,10 @@ impl ClusterRegistrations {
         let listed = watched.and_then(|watched| Some((watched, watched.registrations.as_deref()?)));
         let all = match listed {
             None => return Self::Unproven("they have not been listed yet".into()),
-            Some((_, WatchedRegistrations::Unproven(why))) => return Self::Unproven(Arc::clone(why)),
-            Some((watched, WatchedRegistrations::Known(all))) => (all.as_slice(), &watched.custom_resources),
+            Some((_, WatchedWebhookConfigurations::Unproven(why))) => return Self::Unproven(Arc::clone(why)),
+            Some((watched, WatchedWebhookConfigurations::Known(all))) => {
+                (all.as_slice(), &watched.custom_resources)
+            }
         };
         let found = registrations_of(all, cluster, config, identity);
         match earlier {
@@ -363,13 +366,13 @@ impl ClusterRegistrations {
     }
 }
 
-impl From<&ClusterRegistrations> for ReviewKnowledge {
-    fn from(known: &ClusterRegistrations) -> Self {
+impl From<&KnownWebhookConfigurations> for ReviewKnowledge {
+    fn from(known: &KnownWebhookConfigurations) -> Self {
         match known {
-            ClusterRegistrations::Known(registrations) => {
-                Self::Watched(Arc::<Registrations>::clone(registrations))
+            KnownWebhookConfigurations::Known(registrations) => {
+                Self::Watched(Arc::<GatewayWebhooks>::clone(registrations))
             }
-            ClusterRegistrations::Unproven(why) => Self::Unproven(Arc::clone(why)),
+            KnownWebhookConfigurations::Unproven(why) => Self::Unproven(Arc::clone(why)),
         }
     }
 }
@@ -427,7 +430,7 @@ impl<'w> CalledEndpoint<'w> {
     }
 
     /// Whether webhook configurations of `kind` call this endpoint.
-    fn is_of(&self, kind: &str) -> bool {
+    fn is_called_by_kind(&self, kind: &str) -> bool {
         match self.phase {
             Phase::Validate => kind == "ValidatingWebhookConfiguration",
             Phase::Mutate => kind == "MutatingWebhookConfiguration",
@@ -487,19 +490,19 @@ mod tests {
         let answer = |user: &str, is_protected: bool, seconds: u64| {
             unsynced.answer(user, is_protected, start + Duration::from_secs(seconds))
         };
-        assert_eq!(answer("jane", false, 29), UnsyncedAnswer::Later);
-        assert_eq!(answer("jane", true, 29), UnsyncedAnswer::NoOpinion);
-        assert_eq!(answer("gateway", false, 29), UnsyncedAnswer::NoOpinion);
+        assert_eq!(answer("jane", false, 29), UnsyncedResponse::Later);
+        assert_eq!(answer("jane", true, 29), UnsyncedResponse::NoOpinion);
+        assert_eq!(answer("gateway", false, 29), UnsyncedResponse::NoOpinion);
         for user in ["jane", "gateway"] {
-            assert_eq!(answer(user, false, 30), UnsyncedAnswer::Decided);
+            assert_eq!(answer(user, false, 30), UnsyncedResponse::Decided);
         }
         let faulty = UnsyncedCluster {
             until: None,
             ..unsynced.clone()
         };
         let late = start + Duration::from_secs(1_000_000);
-        assert_eq!(faulty.answer("jane", false, late), UnsyncedAnswer::Faulty);
-        assert_eq!(faulty.answer("jane", true, late), UnsyncedAnswer::NoOpinion);
-        assert_eq!(faulty.answer("gateway", false, late), UnsyncedAnswer::NoOpinion);
+        assert_eq!(faulty.answer("jane", false, late), UnsyncedResponse::Faulty);
+        assert_eq!(faulty.answer("jane", true, late), UnsyncedResponse::NoOpinion);
+        assert_eq!(faulty.answer("gateway", false, late), UnsyncedResponse::NoOpinion);
     }
 }

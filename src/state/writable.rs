@@ -65,7 +65,7 @@ pub(crate) fn unwritable_faults(config: &Config) -> Faults {
     let last_good = config.reload.last_good.as_deref();
     let last_good = last_good.map(|path| (place.at(root.field("reload").field("lastGood")), path));
     for (place, path) in last_good.into_iter().chain(cache_files).chain(bundles) {
-        if let Some((kind, message)) = irreplaceable(path) {
+        if let Some((kind, message)) = unreplaceable_file_fault(path) {
             faults.push(Fault::warning(place, kind, message));
         }
     }
@@ -141,7 +141,7 @@ fn unusable_folder(folder: &Path, manifests: &[ManifestPath], what: &str) -> Opt
 
 /// Checks a file that is replaced as a whole ([`files::replace`]), by renaming a temporary file
 /// next to it. Missing folders are created.
-fn irreplaceable(path: &Path) -> Option<Unwritable> {
+fn unreplaceable_file_fault(path: &Path) -> Option<Unwritable> {
     if path.is_dir() {
         return Some(is_folder(path));
     }
@@ -201,12 +201,12 @@ pub(crate) fn prevent_overwriting(
 fn overwritten_faults(config: &Config, read: &BTreeSet<PathBuf>) -> (Faults, HeldBack) {
     let mut taken: BTreeMap<PathBuf, &'static str> = BTreeMap::new();
     for path in read {
-        taken.insert(real(path), "the gateway reads it");
+        taken.insert(written_path(path), "the gateway reads it");
         taken.extend(fs::canonicalize(path).map(|path| (path, "the gateway reads it")));
     }
     let (mut faults, mut held) = (Faults::new(), HeldBack::new());
-    for written in written(config) {
-        let real: BTreeSet<PathBuf> = written.files.iter().map(|path| real(path)).collect();
+    for written in written_files(config) {
+        let real: BTreeSet<PathBuf> = written.files.iter().map(|path| written_path(path)).collect();
         for (file, whose) in real.iter().filter_map(|file| Some((file, taken.get(file)?))) {
             let message = format!(
                 "`{}` would be overwritten, but {whose}: choose another file",
@@ -227,7 +227,7 @@ fn overwritten_faults(config: &Config, read: &BTreeSet<PathBuf>) -> (Faults, Hel
 }
 
 /// The files of the gateway's administrator come first, because the later of two is reported.
-fn written(config: &Config) -> Vec<WritableFiles> {
+fn written_files(config: &Config) -> Vec<WritableFiles> {
     let root = |fields: [&str; 2]| {
         let path = fields
             .iter()
@@ -276,7 +276,7 @@ fn written(config: &Config) -> Vec<WritableFiles> {
 
 /// The path to which a file is written: links in its folder are followed, but a link in its place
 /// is replaced.
-fn real(path: &Path) -> PathBuf {
+fn written_path(path: &Path) -> PathBuf {
     let folder = path.parent().and_then(|folder| fs::canonicalize(folder).ok());
     match (folder, path.file_name()) {
         (Some(folder), Some(name)) => folder.join(name),

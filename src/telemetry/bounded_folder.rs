@@ -61,7 +61,7 @@ impl BoundedFolder {
             read_at: now,
         };
         folder.create()?;
-        folder.bound(0, None, now)?;
+        folder.enforce_bounds(0, None, now)?;
         Ok(folder)
     }
 
@@ -103,7 +103,12 @@ impl BoundedFolder {
     /// # Errors
     ///
     /// The folder cannot be read, or a file cannot be removed.
-    pub(crate) fn bound(&mut self, more: u64, open: Option<&Path>, now: SystemTime) -> io::Result<()> {
+    pub(crate) fn enforce_bounds(
+        &mut self,
+        more: u64,
+        open: Option<&Path>,
+        now: SystemTime,
+    ) -> io::Result<()> {
         self.read_at = now;
         let mut written = self.written()?;
         written.sort_by(|one, other| one.path.cmp(&other.path));
@@ -125,17 +130,17 @@ impl BoundedFolder {
         Ok(())
     }
 
-    /// Like [`BoundedFolder::bound`] without bytes to be written. Files that cannot be removed are
+    /// Like [`BoundedFolder::enforce_bounds`] without bytes to be written. Files that cannot be removed are
     /// tried again later.
-    pub(crate) fn tidy(&mut self, open: Option<&Path>, now: SystemTime) {
-        if let Err(error) = self.bound(0, open, now) {
+    pub(crate) fn try_enforce_bounds(&mut self, open: Option<&Path>, now: SystemTime) {
+        if let Err(error) = self.enforce_bounds(0, open, now) {
             tracing::warn!(%error, folder = %self.path().display(), "old files cannot be removed");
         }
     }
 
     /// The longest interval between two searches for files that are too old, if `files` files are
     /// created within `maxAge`.
-    pub(crate) fn pause(&self, files: u32) -> Duration {
+    pub(crate) fn check_interval(&self, files: u32) -> Duration {
         self.bounds.max_age / files / 2
     }
 

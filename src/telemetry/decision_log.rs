@@ -71,7 +71,7 @@ const VERBS: [&str; 20] = [
 
 /// The keys of a user's `extra` that identify one token, Pod or node. They are left out, so that
 /// the same question of the Pods of a Deployment is one question.
-const OF_ONE_TOKEN: [&str; 5] = [
+const PER_TOKEN_EXTRA_KEYS: [&str; 5] = [
     "authentication.kubernetes.io/credential-id",
     "authentication.kubernetes.io/node-name",
     "authentication.kubernetes.io/node-uid",
@@ -109,7 +109,7 @@ pub(crate) struct QuestionParts<'t> {
     /// `"selectors":{…}`; empty without.
     pub(crate) selectors: &'t str,
     /// `"endpoint":…` and the members after it: the rest of the question, and the decision.
-    pub(crate) answer: &'t str,
+    pub(crate) decision: &'t str,
 }
 
 // === impl DecisionLog ===
@@ -235,9 +235,9 @@ impl CountedQuestion {
         ends[3] = line.out.len();
         line.selectors_of(question);
         ends[4] = line.out.len();
-        let verb = line.asked(question);
+        let verb = line.write_question(question);
         if let Some(record) = answer {
-            line.answer(record);
+            line.write_decision(record);
         }
         ends[5] = line.out.len();
         Self {
@@ -262,7 +262,7 @@ impl CountedQuestion {
             groups,
             extra,
             selectors,
-            answer,
+            decision: answer,
         }
     }
 }
@@ -271,7 +271,8 @@ impl CountedQuestion {
 
 impl Line<'_> {
     fn extra_of(&mut self, user: &User<'_>) {
-        let is_kept = |(key, _): &&(Cow<'_, str>, Vec<Cow<'_, str>>)| !OF_ONE_TOKEN.contains(&key.as_ref());
+        let is_kept =
+            |(key, _): &&(Cow<'_, str>, Vec<Cow<'_, str>>)| !PER_TOKEN_EXTRA_KEYS.contains(&key.as_ref());
         let extra: Vec<_> = user.extra.iter().filter(is_kept).collect();
         if extra.is_empty() {
             return;
@@ -304,7 +305,7 @@ impl Line<'_> {
     }
 
     /// Writes the rest of the question, and returns the verb.
-    fn asked(&mut self, question: &LoggedQuestion<'_>) -> &'static str {
+    fn write_question(&mut self, question: &LoggedQuestion<'_>) -> &'static str {
         let known = |verb: &str| VERBS.into_iter().find(|known| *known == verb).unwrap_or("other");
         self.raw(r#""endpoint":""#);
         let verb = match question {
@@ -339,7 +340,7 @@ impl Line<'_> {
         verb
     }
 
-    fn answer(&mut self, record: &Record<'_>) {
+    fn write_decision(&mut self, record: &Record<'_>) {
         self.raw(r#","decision":""#);
         self.raw(record.decision.as_str());
         self.raw("\"");

@@ -92,7 +92,7 @@ enum SendError {
 // === impl LogRecords ===
 
 impl LogRecords {
-    /// Sends nothing until [`follow`](Self::follow). `dropped` counts decisions that are not sent.
+    /// Sends nothing until [`follow`](Self::apply). `dropped` counts decisions that are not sent.
     #[must_use]
     pub fn new(dropped: IntCounter) -> Self {
         Self {
@@ -113,23 +113,22 @@ impl LogRecords {
         if let Some(tracing) = tracing {
             *lock(&self.endpoint) = Arc::clone(&tracing.endpoint);
         }
-        self.queue
-            .follow(tracing.map(|tracing| &tracing.spool), |bounds| {
-                let backlog = Arc::new(Backlog {
-                    spool: bounds.as_ref().map(Spool::open).transpose()?,
-                    state: Mutex::default(),
-                    changed: Condvar::new(),
-                    endpoint: Arc::clone(&self.endpoint),
-                    dropped: self.dropped.clone(),
-                });
-                Sender::start(Arc::clone(&backlog))?;
-                let queue = QueueSettings {
-                    thread: "log-records",
-                    limit: MAX_PENDING_BYTES,
-                    dropped: self.dropped.clone(),
-                };
-                WriteQueue::start(SegmentWriter::new(backlog), queue)
-            })
+        self.queue.apply(tracing.map(|tracing| &tracing.spool), |bounds| {
+            let backlog = Arc::new(Backlog {
+                spool: bounds.as_ref().map(Spool::open).transpose()?,
+                state: Mutex::default(),
+                changed: Condvar::new(),
+                endpoint: Arc::clone(&self.endpoint),
+                dropped: self.dropped.clone(),
+            });
+            Sender::start(Arc::clone(&backlog))?;
+            let queue = QueueSettings {
+                thread: "log-records",
+                limit: MAX_PENDING_BYTES,
+                dropped: self.dropped.clone(),
+            };
+            WriteQueue::start(SegmentWriter::new(backlog), queue)
+        })
     }
 
     /// Whether decisions are sent.
@@ -172,7 +171,7 @@ impl SegmentWriter {
 
     /// How long the segment may wait for more lines.
     fn time_left(&self) -> Duration {
-        let age = if self.backlog.state().is_away {
+        let age = if self.backlog.state().is_unavailable {
             MAX_SEGMENT_AGE_AWAY
         } else {
             MAX_SEGMENT_AGE
@@ -216,7 +215,7 @@ impl BatchWriter<Vec<u8>> for SegmentWriter {
         self.backlog.flush();
     }
 
-    fn rest(&mut self) -> Option<Duration> {
+    fn idle(&mut self) -> Option<Duration> {
         if !self.lines.is_empty() && self.time_left().is_zero() {
             self.close();
         }
@@ -276,7 +275,7 @@ impl Sender {
                 Ok(rejected) => {
                     self.is_rejected = false;
                     self.backlog.dropped.inc_by(rejected);
-                    if self.backlog.set_away(false) {
+                    if self.backlog.set_unavailable(false) {
                         tracing::info!(%endpoint, "log records are sent again");
                     }
                     return true;
@@ -289,7 +288,7 @@ impl Sender {
                     return true;
                 }
                 Err(SendError::Away(error)) => {
-                    if self.backlog.set_away(true) {
+                    if self.backlog.set_unavailable(true) {
                         tracing::warn!(%endpoint, error, "log records cannot be sent and wait");
                     }
                 }

@@ -199,10 +199,10 @@ fn one_event(event: &str) -> String {
 
 // The limit on lines about the objects of one cluster.
 
-/// The most lines about one cluster in one [`WINDOW`]: users could cause any number by writing a
+/// The most lines about one cluster in one [`LINE_WINDOW`]: users could cause any number by writing a
 /// faulty object repeatedly.
 const MAX_LINES: u32 = 100;
-const WINDOW: Duration = Duration::from_secs(60);
+const LINE_WINDOW: Duration = Duration::from_secs(60);
 
 /// The number of lines for each cluster, so that one cluster does not use up the lines of others.
 #[derive(Default)]
@@ -246,7 +246,7 @@ impl LogRate {
         };
         let mut lines = self.clusters.entry(cluster.into()).or_insert_with(new);
         let mut unwritten = 0;
-        if now.saturating_duration_since(lines.since) >= WINDOW {
+        if now.saturating_duration_since(lines.since) >= LINE_WINDOW {
             unwritten = lines.unwritten;
             *lines = new();
         }
@@ -310,10 +310,10 @@ mod tests {
         assert_eq!(written.count(), 100);
         assert_eq!(rate.due("west", start), Some(0));
         assert_eq!(
-            rate.due("east", start + WINDOW),
+            rate.due("east", start + LINE_WINDOW),
             Some(900),
             "and says what was left out"
         );
-        assert_eq!(rate.due("east", start + WINDOW), Some(0));
+        assert_eq!(rate.due("east", start + LINE_WINDOW), Some(0));
     }
 }

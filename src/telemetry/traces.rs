@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use export::{FinishedSpan, FinishedTrace, SpanQueue as SpanSink, SpanRole, random};
+use export::{FinishedSpan, FinishedTrace, SpanQueue as SpanSink, SpanRole, random_id};
 
 pub use export::TraceParent;
 
@@ -127,8 +127,8 @@ impl Traces {
                     unsampled: Some(Arc::new(parent)),
                 };
             }
-            None if is_chosen(random(), begin.tracing.sample_ratio) => {
-                (u128::from(random()) << 64) | u128::from(random())
+            None if is_chosen(random_id(), begin.tracing.sample_ratio) => {
+                (u128::from(random_id()) << 64) | u128::from(random_id())
             }
             None => return ReviewTrace::default(),
         };
@@ -140,7 +140,7 @@ impl Traces {
             queue: queue.clone(),
             endpoint: Arc::clone(&begin.tracing.endpoint),
             id,
-            root: random(),
+            root: random_id(),
             parent: parent.map(|parent| parent.span),
             name: begin.name,
             arrived: begin.arrived,
@@ -216,7 +216,7 @@ impl ReviewTrace {
         if let Some(trace) = &self.live {
             let (start, end) = (trace.at(start), trace.at(end));
             trace.add(
-                random(),
+                random_id(),
                 Cow::Borrowed(name),
                 SpanRole::Internal,
                 (start, end),
@@ -276,7 +276,7 @@ impl LiveTrace {
     fn timer(self: &Arc<Self>, name: Cow<'static, str>, kind: SpanRole) -> SpanTimer {
         SpanTimer(Some(RunningSpan {
             trace: Arc::clone(self),
-            id: random(),
+            id: random_id(),
             name,
             kind,
             start: Instant::now(),

@@ -36,7 +36,7 @@ pub(crate) trait BatchWriter<B>: Send + 'static {
     fn flush(&mut self) {}
 
     /// Called when the queue is empty. Returns the time after which to call it again, if ever.
-    fn rest(&mut self) -> Option<Duration> {
+    fn idle(&mut self) -> Option<Duration> {
         None
     }
 }
@@ -292,7 +292,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn run_writer<B: Default>(queue: &Queue<B>, woken: &UnixStream, mut writer: impl BatchWriter<B>) {
     let mut spare = B::default();
     loop {
-        wait(queue, woken, writer.rest());
+        wait(queue, woken, writer.idle());
         let is_closed = queue.orders().closed;
         if !is_closed {
             thread::sleep(MAX_BATCH_DELAY);
@@ -384,7 +384,7 @@ impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
     /// # Errors
     ///
     /// Those of `start`. There is no queue then.
-    pub(crate) fn follow(
+    pub(crate) fn apply(
         &self,
         settings: Option<&S>,
         start: impl FnOnce(&S) -> io::Result<WriteQueue<B>>,

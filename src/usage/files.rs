@@ -10,7 +10,7 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
-use super::table::{CountedAs, FORMAT_VERSION, UsageBatch, UsageTable, timestamp};
+use super::table::{CountedIn, FORMAT_VERSION, UsageBatch, UsageTable, timestamp};
 use crate::config::{FolderBounds, files};
 use crate::telemetry::metrics::IntCounter;
 use crate::telemetry::{BatchWriter, BoundedFolder};
@@ -111,7 +111,7 @@ impl UsageWriter {
             }
         });
         for (question, text) in batch.questions() {
-            if current.table.count(question, text) == CountedAs::Other {
+            if current.table.count(question, text) == CountedIn::Other {
                 self.counters.other.inc();
             }
         }
@@ -140,7 +140,7 @@ impl UsageWriter {
             .is_some_and(|current| current.hour != hours(now));
         if is_over {
             self.save(now);
-            self.folder.tidy(None, now);
+            self.folder.try_enforce_bounds(None, now);
             self.close();
         }
     }
@@ -184,7 +184,7 @@ impl UsageWriter {
                 self.is_broken = true;
             }
         }
-        self.folder.tidy(Some(&current.path), now);
+        self.folder.try_enforce_bounds(Some(&current.path), now);
     }
 }
 
@@ -199,7 +199,7 @@ impl BatchWriter<UsageBatch> for UsageWriter {
         self.save(SystemTime::now());
     }
 
-    fn rest(&mut self) -> Option<Duration> {
+    fn idle(&mut self) -> Option<Duration> {
         Some(self.save_due(SystemTime::now()))
     }
 }

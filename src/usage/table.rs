@@ -89,7 +89,7 @@ struct UserRows {
 
 /// How a decision was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CountedAs {
+pub(crate) enum CountedIn {
     /// In the row of its question.
     Question,
     /// Together with other questions.
@@ -144,17 +144,17 @@ impl UsageTable {
     }
 
     /// Counts a decision, whose question is encoded in `text`.
-    pub(crate) fn count(&mut self, question: &CountedQuestion, text: &str) -> CountedAs {
+    pub(crate) fn count(&mut self, question: &CountedQuestion, text: &str) -> CountedIn {
         self.decisions += 1;
         let parts = question.parts(text);
         let seen = Occurrences::once(question.time);
         let mut row = std::mem::take(&mut self.row);
         row.clear();
         let is_known = self.write_row(&parts, &mut row);
-        let counted = if is_known && self.count_again(&parts, &row, seen) {
-            CountedAs::Question
+        let counted = if is_known && self.count_known(&parts, &row, seen) {
+            CountedIn::Question
         } else {
-            self.count_first(&parts, &mut row, seen, question)
+            self.count_new(&parts, &mut row, seen, question)
         };
         self.row = row;
         counted
@@ -170,12 +170,12 @@ impl UsageTable {
             }
         }
         row.push(',');
-        row.push_str(parts.answer);
+        row.push_str(parts.decision);
         is_known
     }
 
     /// Counts a question that has a row already, and returns whether it has.
-    fn count_again(&mut self, parts: &QuestionParts<'_>, row: &str, seen: Occurrences) -> bool {
+    fn count_known(&mut self, parts: &QuestionParts<'_>, row: &str, seen: Occurrences) -> bool {
         let cluster = self.by_cluster.get_mut(parts.cluster);
         let user = cluster.and_then(|cluster| cluster.by_user.get_mut(parts.user));
         let known = user.and_then(|user| user.rows.get_mut(row));
@@ -183,30 +183,30 @@ impl UsageTable {
     }
 
     /// Counts a question without a row, in a new row if the limits permit.
-    fn count_first(
+    fn count_new(
         &mut self,
         parts: &QuestionParts<'_>,
         row: &mut String,
         seen: Occurrences,
         question: &CountedQuestion,
-    ) -> CountedAs {
+    ) -> CountedIn {
         let unknown = parts
             .shared()
             .filter(|(_, text)| !self.digests.contains_key(*text));
         // In the file, the row contains the cluster and the user, too.
-        let bytes = parts.cluster.len() + parts.user.len() + parts.answer.len() + ROW_BYTES;
+        let bytes = parts.cluster.len() + parts.user.len() + parts.decision.len() + ROW_BYTES;
         let bytes = bytes + unknown.map(|(_, text)| 2 * text.len()).sum::<usize>();
         let other = (question.verb, question.decision);
         let Some(user) = self.user(parts) else {
             let cluster = self.by_cluster.entry(parts.cluster.into()).or_default();
             Occurrences::add_to(&mut cluster.other, other, seen);
-            return CountedAs::Other;
+            return CountedIn::Other;
         };
         if user.bytes + bytes > self.max_bytes / USER_PART || !self.take(parts.cluster, bytes) {
             if let Some(user) = self.user(parts) {
                 Occurrences::add_to(&mut user.other, other, seen);
             }
-            return CountedAs::Other;
+            return CountedIn::Other;
         }
         for (_, text) in parts.shared() {
             if !self.digests.contains_key(text) {
@@ -219,7 +219,7 @@ impl UsageTable {
             user.bytes += bytes;
             user.rows.insert(row.as_str().into(), seen);
         }
-        CountedAs::Question
+        CountedIn::Question
     }
 
     /// The rows of the user; `None` if it has none and the limit is reached.
@@ -280,7 +280,7 @@ pub(crate) fn question_text(cluster: [&str; 2], question: &LoggedQuestion<'_>) -
         member(&mut row, name, &digest(text));
     }
     row.push(',');
-    row.push_str(parts.answer);
+    row.push_str(parts.decision);
     row
 }
 

@@ -25,7 +25,7 @@ use crate::config::{Config, Files};
 use crate::telemetry::ReviewTrace;
 use crate::telemetry::metrics::UpstreamRecorder;
 use crate::telemetry::traces::TraceParent;
-use crate::webhooks::end_of_calls;
+use crate::webhooks::call_deadline;
 use answers::{
     AuthorizerCallError, AuthorizerQuestion, CacheKey, CacheLookup, OpinionResult, SharedDeadline,
 };
@@ -157,7 +157,7 @@ impl Authorizers {
         while let Some(entry) = entries.next() {
             let relevance = entry.relevance(attributes, deadline);
             let opinion = match &relevance {
-                Relevance::Asked => match entry.cached((*key).as_ref(), now) {
+                Relevance::Called => match entry.cached((*key).as_ref(), now) {
                     Some(opinion) => Some(opinion),
                     None => {
                         let ahead =
@@ -203,10 +203,10 @@ impl PendingQuestion {
             question,
             ahead,
         } = self;
-        let deadline = end_of_calls(Instant::now(), deadline);
+        let deadline = call_deadline(Instant::now(), deadline);
         for (entry, relevance) in ahead {
             let opinion = match relevance {
-                Relevance::Asked => {
+                Relevance::Called => {
                     let span = trace.call(|| format!("authorizer {}", entry.name()));
                     let times = (deadline, trace.traceparent(&span));
                     match opinion(&entry, &question, times, take_place).await {
@@ -280,7 +280,7 @@ async fn answer(
         let body = question.body(entry.callee().version);
         entry.callee().clone().ask(place, body, deadline, parent)
     };
-    match question.key.as_ref().filter(|_| entry.keeps()) {
+    match question.key.as_ref().filter(|_| entry.has_cache()) {
         None => ask(SharedDeadline::until(deadline)).await,
         Some(key) => {
             let times = (Instant::now(), deadline);

@@ -123,9 +123,9 @@ struct CachedToken {
     /// When the file has to be read again.
     due: Instant,
     /// When it was last read, if ever.
-    looked: Option<Instant>,
+    read_at: Option<Instant>,
     /// Whether it is being read.
-    is_looking: bool,
+    is_reading: bool,
 }
 
 // === impl Client ===
@@ -301,8 +301,8 @@ impl ClientAuthorization {
         let current = CachedToken {
             header: bearer(token.reveal())?,
             due: Instant::now() + TOKEN_LEEWAY,
-            looked: None,
-            is_looking: false,
+            read_at: None,
+            is_reading: false,
         };
         Ok(Self::File(Arc::new(TokenFile {
             path: path.to_owned(),
@@ -337,11 +337,11 @@ impl TokenFile {
     /// read, the token is kept.
     async fn header(self: &Arc<Self>, now: Instant) -> HeaderValue {
         let (header, is_due) = self.with(|current| {
-            let is_due = current.due <= now && !current.is_looking;
+            let is_due = current.due <= now && !current.is_reading;
             if is_due {
                 current.due = now + TOKEN_LEEWAY;
-                current.looked = Some(now);
-                current.is_looking = true;
+                current.read_at = Some(now);
+                current.is_reading = true;
             }
             (current.header.clone(), is_due)
         });
@@ -349,11 +349,11 @@ impl TokenFile {
             return header;
         }
         let file = Arc::clone(self);
-        spawn_blocking(move || file.look()).await.unwrap_or(header)
+        spawn_blocking(move || file.read()).await.unwrap_or(header)
     }
 
     /// Reads the file, and returns the header to send from now on.
-    fn look(&self) -> HeaderValue {
+    fn read(&self) -> HeaderValue {
         let read = Files::read(&self.scope, &self.path).map(Zeroizing::new);
         let file = self.path.display();
         let fresh = match read.map(|bytes| bearer(bytes.trim_ascii())) {
@@ -368,7 +368,7 @@ impl TokenFile {
             }
         };
         self.with(|current| {
-            current.is_looking = false;
+            current.is_reading = false;
             if let Some(fresh) = fresh {
                 current.header = fresh;
             }
@@ -379,7 +379,7 @@ impl TokenFile {
     fn refused(&self, now: Instant) {
         self.with(|current| {
             let soon = current
-                .looked
+                .read_at
                 .map_or(now, |looked| now.max(looked + MIN_READ_INTERVAL));
             current.due = current.due.min(soon);
         });

@@ -168,7 +168,7 @@ pub(crate) fn files(config: &Config) -> Vec<PathBuf> {
     let of = |access: &UpstreamAccess| {
         let mut files = users(access).0.files;
         files.extend(access.ca_bundle.clone());
-        files.retain(|file| access.scope.holds(file));
+        files.retain(|file| access.scope.contains(file));
         files
     };
     all.flat_map(of).collect()

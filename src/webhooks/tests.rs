@@ -297,8 +297,8 @@ fn calls_end_early_enough_for_the_reply_to_arrive() {
     let since = Instant::now();
     for (allowed, calls) in [(30_000, 29_900), (1_000, 900), (50, 45), (0, 0)] {
         let of = |milliseconds| since + Duration::from_millis(milliseconds);
-        assert_eq!(end_of_calls(since, of(allowed)), of(calls), "{allowed}");
+        assert_eq!(call_deadline(since, of(allowed)), of(calls), "{allowed}");
     }
     let late = since + Duration::from_secs(1);
-    assert_eq!(end_of_calls(late, since), since);
+    assert_eq!(call_deadline(late, since), since);
 }

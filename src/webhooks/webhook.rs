@@ -169,7 +169,7 @@ impl Upstream {
     }
 
     /// Whether this webhook has the client configuration `config`.
-    pub(crate) fn is(&self, config: &ClientConfig) -> bool {
+    pub(crate) fn has_config(&self, config: &ClientConfig) -> bool {
         self.config == *config
     }
 
@@ -236,7 +236,7 @@ impl Upstream {
             Outcome::Failure
         };
         self.record(|recorder| recorder.record(outcome, end.duration_since(start)));
-        let reached = reachability(&result, limits.are_fair());
+        let reached = reachability(&result, limits.allow_connecting());
         let transition = attempt.and_then(|attempt| attempt.end(reached, end));
         self.log(transition, result.as_ref().err());
         Ok(result?)
@@ -339,7 +339,7 @@ impl CallLimits {
     }
 
     /// Whether the call had enough time to connect.
-    fn are_fair(self) -> bool {
+    fn allow_connecting(self) -> bool {
         self.timeout >= MIN_CONNECT_TIME.min(self.own_timeout / 2)
     }
 }

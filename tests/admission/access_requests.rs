@@ -51,7 +51,7 @@ fn policies(around: &str) -> PolicySet {
     };
     (**manifests.policies.for_cluster("default"))
         .clone()
-        .trusting(Some(trust))
+        .with_access_request_trust(Some(trust))
 }
 
 fn run(phase: Phase, request: &Value) -> Outcome {

@@ -47,7 +47,7 @@ fn judged(phase: Phase, set: &AdmissionSet, body: &[u8]) -> (Outcome, Vec<u8>) {
     let review = AdmissionReview::decode(&document).unwrap();
     let access = PolicySet::default();
     let run = RunOptions::new(&access, Time::UNIX_EPOCH);
-    let outcome = Chain::run(phase, set, &review.request, run, &mut nobody);
+    let outcome = Chain::run(phase, set, &review.request, run, &mut fail_every_call);
     let reply: Value = serde_json::from_slice(&review.reply(&outcome)).unwrap();
     let patch = reply
         .pointer("/response/patch")

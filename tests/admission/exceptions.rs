@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use portcullis_cel::Version;
 use portcullis_cel::json::Document;
-use portcullis_policy::admission::webhook::{CallFailure, WebhookAnswer, WebhookReply};
+use portcullis_policy::admission::webhook::{CallFailure, WebhookCallResult, WebhookReply};
 use portcullis_policy::admission::{
     AdmissionSet, AdmissionSettings, Chain, Denial, Outcome, Phase, RunOptions, StatusDetails,
 };
@@ -105,7 +105,7 @@ fn judged(set: &AdmissionSet, review: &Value, reply: Result<WebhookReply, CallFa
         set,
         &review.request,
         RunOptions::new(&access, now),
-        &mut |_| WebhookAnswer {
+        &mut |_| WebhookCallResult {
             result: reply.clone(),
             took: std::time::Duration::ZERO,
         },

@@ -384,14 +384,14 @@ fn an_attempt_ends_before_the_proof() {
     let needs_more = AtomicBool::new(false);
     let attempt = Deadline {
         expired: &|| false,
-        needs_more: Some(&needs_more),
+        needs_more_memory: Some(&needs_more),
     };
     told_until(AROUND, &binding("prod-b", "secrets", "dev"), &json!({}), attempt);
     assert!(needs_more.into_inner());
     let other = AtomicBool::new(false);
     let attempt = Deadline {
         expired: &|| false,
-        needs_more: Some(&other),
+        needs_more_memory: Some(&other),
     };
     let pod =
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "namespace": "b"}});

@@ -6,16 +6,16 @@ use std::sync::Arc;
 
 use portcullis_cel::json::Document;
 use portcullis_cel::{
-    AccessAnswer, AccessQuestion, Activation, AdmissionVariables, AuthorizeAccess, Entries, Environment, Key,
-    Text, Type, Value, Version,
+    AccessCheckAttributes, AccessDecision, Activation, AdmissionVariables, AuthorizeAccess, Entries,
+    Environment, Key, Text, Type, Value, Version,
 };
 
 /// Allows `get`, and errs for `fail`.
 struct Host;
 
 impl AuthorizeAccess for Host {
-    fn authorize(&self, question: AccessQuestion, _: &dyn Fn() -> bool) -> Arc<AccessAnswer> {
-        let AccessQuestion {
+    fn authorize(&self, question: AccessCheckAttributes, _: &dyn Fn() -> bool) -> Arc<AccessDecision> {
+        let AccessCheckAttributes {
             verb,
             path,
             group,
@@ -30,7 +30,7 @@ impl AuthorizeAccess for Host {
             format!("system:serviceaccount:{namespace}:{name}")
         });
         let path = path.as_deref().unwrap_or_default();
-        Arc::new(AccessAnswer {
+        Arc::new(AccessDecision {
             allowed: verb == "get",
             reason: format!("{user} {verb} {path} {group}/{resource}/{subresource} {namespace}/{name}  "),
             error: (verb == "fail").then(|| "boom".into()),
@@ -68,12 +68,12 @@ pub(crate) fn activation<'a>(environment: &Environment, variables: &'a Document<
     for (name, value) in variables.root().entries() {
         set(&name, Value::json(value));
     }
-    let deployment = AccessQuestion {
+    let deployment = AccessCheckAttributes {
         group: "apps".into(),
         resource: "deployments".into(),
         namespace: "default".into(),
         name: "web".into(),
-        ..AccessQuestion::default()
+        ..AccessCheckAttributes::default()
     };
     let numbers =
         [("x", 1), ("y", 2)].map(|(key, value)| (Key::String(Text::Borrowed(key)), Value::Int(value)));

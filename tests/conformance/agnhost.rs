@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use portcullis_cel::json::{Document, patch};
-use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::webhook::fail_every_call;
 use portcullis_policy::admission::{
     AdmissionSet, AdmissionSettings, Chain, Outcome, Phase, Request, RunOptions,
 };
@@ -52,13 +52,19 @@ fn endpoint(case: &Case<'_>) -> Result<(), Mismatch> {
 
     let expected = &case.expect()["body"]["response"];
     let allowed = expected["allowed"].as_bool().unwrap();
-    let mutated = Chain::run(Phase::Mutate, &set, &review.request, run(&name), &mut nobody);
+    let mutated = Chain::run(
+        Phase::Mutate,
+        &set,
+        &review.request,
+        run(&name),
+        &mut fail_every_call,
+    );
     let object = patched(&review.request, &mutated.patch);
     let request = Request {
         object: object.as_ref().map(Document::root),
         ..review.request.clone()
     };
-    let validated = Chain::run(Phase::Validate, &set, &request, run(&name), &mut nobody);
+    let validated = Chain::run(Phase::Validate, &set, &request, run(&name), &mut fail_every_call);
     let refusal = refusal(&name, &mutated).or_else(|| refusal(&name, &validated));
     case.same("allowed", &refusal.is_none(), &allowed)?;
     if let Some(refusal) = refusal {

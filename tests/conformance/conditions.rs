@@ -101,7 +101,7 @@ fn combine(case: &Case<'_>) -> Result<(), Mismatch> {
         },
     };
     let actual = match authorizer.relevance(&attributes(case.input()), Deadline::NEVER) {
-        Relevance::Asked => case.input()["webhookWouldAnswer"].as_str().unwrap(),
+        Relevance::Called => case.input()["webhookWouldAnswer"].as_str().unwrap(),
         Relevance::Failed(_) if authorizer.failed("").decision == Decision::Deny => "Deny",
         Relevance::Failed(_) | Relevance::Skipped(_) => "NoOpinion",
     };

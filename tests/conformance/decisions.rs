@@ -2,7 +2,7 @@
 
 use portcullis_cel::Value as CelValue;
 use portcullis_policy::admission::validating::{
-    AnnotationValue, PolicyTexts, ValidationDecision, annotate, decide,
+    AnnotationValue, ValidationDecision, ValidationTexts, annotate, decide,
 };
 use portcullis_policy::admission::{ExpressionResult, FailurePolicy, MatchConditions, Warnings};
 use portcullis_policy::model::StatusReason;
@@ -87,7 +87,7 @@ fn decisions(case: &Case<'_>) -> Result<(), Mismatch> {
         .iter()
         .enumerate()
         .map(|(index, one)| {
-            let texts = PolicyTexts {
+            let texts = ValidationTexts {
                 expression: text(&one["validation"], "Expression"),
                 message: text(&one["validation"], "Message"),
                 reason: one["validation"]["Reason"]

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use portcullis_cel::json::Document;
 use portcullis_cel::{
-    self, AccessAnswer, AccessQuestion, Activation, AdmissionVariables, AuthorizeAccess, Budget, Type,
-    Version,
+    self, AccessCheckAttributes, AccessDecision, Activation, AdmissionVariables, AuthorizeAccess, Budget,
+    Type, Version,
 };
-use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::webhook::fail_every_call;
 use portcullis_policy::admission::{
     AccessChecker, AdmissionSet, AdmissionSettings, Chain, GroupVersionKind, GroupVersionResource, Operation,
     Outcome, Phase, Request, RunOptions,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use portcullis_cel::json::Document;
 use portcullis_policy::admission::matching::{
-    Constraints, Equivalents, FixedNamespaces, MatchError, MatchPolicy, MatchRule, MatchSubject,
+    Constraints, Equivalents, FixedNamespaces, MatchError, MatchInput, MatchPolicy, MatchRule,
     MatchedResource, MissingNamespace, NoRules, Operations, RuleScope, RuleTarget, selects_namespace,
     selects_object,
 };
@@ -183,7 +183,7 @@ fn matched(
             request_kind: asked,
             ..request.clone()
         };
-        let subject = MatchSubject {
+        let subject = MatchInput {
             request: &request,
             object: request.object,
             namespaces: &namespaces,

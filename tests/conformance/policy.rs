@@ -1,7 +1,7 @@
 //! Admission policies: what mutations make.
 
 use portcullis_cel::json::{Document, patch};
-use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::webhook::fail_every_call;
 use portcullis_policy::admission::{AdmissionSettings, Chain, Outcome, Phase, RunOptions};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::authorization::PolicySet;
@@ -69,7 +69,13 @@ fn mutate(case: &Case<'_>, mutation: &Value) -> Result<Outcome, Mismatch> {
     let access = PolicySet::default();
     let run = RunOptions::new(&access, Time::UNIX_EPOCH);
     let set = sets.for_cluster("default");
-    Ok(Chain::run(Phase::Mutate, set, &review.request, run, &mut nobody))
+    Ok(Chain::run(
+        Phase::Mutate,
+        set,
+        &review.request,
+        run,
+        &mut fail_every_call,
+    ))
 }
 
 fn compare(case: &Case<'_>, outcome: &Outcome) -> Result<(), Mismatch> {

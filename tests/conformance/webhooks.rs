@@ -99,7 +99,7 @@ fn call(
     review: &AdmissionReview<'_>,
     phase: Phase,
     answer: &dyn Fn(&Value) -> Answer,
-) -> webhook::WebhookAnswer {
+) -> webhook::WebhookCallResult {
     call_within(one, review, phase, Duration::from_secs(30), answer)
 }
 
@@ -110,7 +110,7 @@ fn call_within(
     phase: Phase,
     timeout: Duration,
     answer: &dyn Fn(&Value) -> Answer,
-) -> webhook::WebhookAnswer {
+) -> webhook::WebhookCallResult {
     let uid = format!("{}-of-{}", review.request.uid, call.webhook.name);
     let question = encode_review(call, &review.request, &uid);
     *LIVE.next.lock().unwrap() = answer(&serde_json::from_slice(&question).unwrap());
@@ -121,7 +121,7 @@ fn call_within(
     };
     let called = upstreams.call(("default", &call.webhook), question, timeout, None, None, None);
     let body = LIVE.runtime.block_on(called);
-    webhook::WebhookAnswer {
+    webhook::WebhookCallResult {
         result: body.and_then(|reply| verify(call, &uid, phase, &reply.body)),
         took: Duration::ZERO,
     }

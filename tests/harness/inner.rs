@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test program uses its own part of the harness")]
 
 use portcullis_cel::json::{Document, patch};
-use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::webhook::fail_every_call;
 use portcullis_policy::admission::{AdmissionSet, Chain, Outcome, Phase, RunOptions};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::field::Faults;
@@ -34,7 +34,7 @@ pub(crate) fn faults(text: &str) -> Faults {
 pub(crate) fn outcome(phase: Phase, set: &AdmissionSet, review: &Value, run: RunOptions<'_>) -> Outcome {
     let document = Document::parse(review.to_string()).unwrap();
     let review = AdmissionReview::decode(&document).unwrap();
-    Chain::run(phase, set, &review.request, run, &mut nobody)
+    Chain::run(phase, set, &review.request, run, &mut fail_every_call)
 }
 
 /// `object` as the patch of an outcome leaves it; none leaves it as it is.

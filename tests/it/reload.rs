@@ -456,11 +456,11 @@ fn an_object_that_locks_out_is_held_back_until_it_is_confirmed() {
     // A restart does not lose it, whichever of the sets it starts with.
     let path = gateway.file("config.yaml");
     let now = std::time::SystemTime::now();
-    let restarted = portcullis::state::load(&path, &portcullis::state::FilesAlone, None, now)
+    let restarted = portcullis::state::load(&path, &portcullis::state::NoManifestSource, None, now)
         .0
         .unwrap();
     assert_eq!(restarted.revision, gateway.state.current().revision);
-    let saved = portcullis::state::last_good(&path, &portcullis::state::FilesAlone, now).unwrap();
+    let saved = portcullis::state::last_good(&path, &portcullis::state::NoManifestSource, now).unwrap();
     assert_eq!(saved.revision, gateway.state.current().revision);
 
     // A hash of another spec confirms nothing.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_cel::json::Document;
-use portcullis_policy::admission::webhook::{Call, WebhookAnswer, WebhookReply, nobody};
+use portcullis_policy::admission::webhook::{Call, WebhookCallResult, WebhookReply, fail_every_call};
 use portcullis_policy::admission::{
     AdmissionSet, AdmissionSettings, Chain, ChangedObject, MAX_OBJECT, Outcome, Phase, RunOptions,
 };
@@ -87,7 +87,7 @@ fn mk_set(text: &str) -> Arc<AdmissionSet> {
 fn mutated(
     set: &AdmissionSet,
     review: &OwnedAdmissionReview,
-    ask: &mut dyn FnMut(&Call) -> WebhookAnswer,
+    ask: &mut dyn FnMut(&Call) -> WebhookCallResult,
 ) -> Outcome {
     let access = PolicySet::default();
     Chain::run(
@@ -99,8 +99,8 @@ fn mutated(
     )
 }
 
-fn patching(patch: &str) -> WebhookAnswer {
-    WebhookAnswer {
+fn patching(patch: &str) -> WebhookCallResult {
+    WebhookCallResult {
         result: Ok(WebhookReply {
             patch: Some(patch.as_bytes().into()),
             patch_type: "JSONPatch".into(),
@@ -120,7 +120,7 @@ fn a_policy_that_appends_takes_what_the_changed_object_takes() {
     let expression = "[JSONPatch{op: 'add', path: '/spec/volumes/-', value: {'name': 'more'}}]";
     let set = mk_set(&mutations(&[json_patch(expression), json_patch(expression)]));
     measure("policy that appends", THREE_TIMES, reviews(), |review| {
-        let outcome = mutated(&set, review, &mut nobody);
+        let outcome = mutated(&set, review, &mut fail_every_call);
         assert!(outcome.denial.is_some() || outcome.patch.contains("more"));
     });
 }
@@ -134,7 +134,7 @@ fn a_configuration_that_adds_takes_what_the_changed_object_takes() {
         configuration(expression),
     ]));
     measure("configuration that adds", THREE_TIMES, reviews(), |review| {
-        mutated(&set, review, &mut nobody);
+        mutated(&set, review, &mut fail_every_call);
     });
     let named = {
         let containers: Vec<String> = (0..30_000)
@@ -156,7 +156,7 @@ fn a_configuration_that_adds_takes_what_the_changed_object_takes() {
         configuration(expression),
     ]));
     measure("configuration that adds", THREE_TIMES, [named], |review| {
-        let outcome = mutated(&set, review, &mut nobody);
+        let outcome = mutated(&set, review, &mut fail_every_call);
         assert!(outcome.patch.contains("side"), "{:?}", outcome.denial);
     });
 }
@@ -203,7 +203,7 @@ fn what_mutations_multiply_is_bounded_for_all_of_them() {
         60.0,
         [("copies", bytes, review)],
         |review| {
-            let outcome = mutated(&set, review, &mut nobody);
+            let outcome = mutated(&set, review, &mut fail_every_call);
             assert!(outcome.patch.len() <= MAX_OBJECT);
             assert!(outcome.denial.is_some());
         },
@@ -216,7 +216,7 @@ fn call() -> Call {
     let mut found = None;
     mutated(&set, &review, &mut |call| {
         found = Some(call.clone());
-        nobody(call)
+        fail_every_call(call)
     });
     found.unwrap()
 }

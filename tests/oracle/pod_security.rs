@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use portcullis_cel::json::Document;
-use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::webhook::fail_every_call;
 use portcullis_policy::admission::{AdmissionSet, AdmissionSettings, Chain, Phase, RunOptions};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::manifest::Manifests;
@@ -82,7 +82,7 @@ fn refusals(manifests: &Manifests, set: &AdmissionSet, question: &Question) -> B
             only: Some(policy),
             ..RunOptions::new(&**access, Time::UNIX_EPOCH)
         };
-        let denial = Chain::run(Phase::Validate, set, &request, run, &mut nobody).denial;
+        let denial = Chain::run(Phase::Validate, set, &request, run, &mut fail_every_call).denial;
         denial.is_some_and(|denial| {
             assert_eq!(denial.reason, "Forbidden", "{policy}: {}", denial.message);
             true

@@ -42,7 +42,7 @@ impl Case {
     fn answer(&self) -> Answer {
         let regex = match Regex::new(&self.pattern, &mut |_| true) {
             Ok(regex) => regex,
-            Err(CompileFault::Refused(error)) => {
+            Err(CompileFault::Invalid(error)) => {
                 return Answer {
                     error: error.to_string(),
                     ..Answer::default()

@@ -20,7 +20,7 @@ fn changed(
     text: &str,
     pod: &Value,
     memory: Option<&dyn ObjectMemory>,
-    ask: impl Fn(&Call) -> WebhookAnswer,
+    ask: impl Fn(&Call) -> WebhookCallResult,
 ) -> Outcome {
     let text = text.replace(
         "reinvocationPolicy",
@@ -134,7 +134,7 @@ impl Drop for Taken {
 }
 
 impl ObjectMemory for Bytes {
-    fn take(&self, bytes: usize) -> Option<TakenMemory> {
+    fn reserve(&self, bytes: usize) -> Option<TakenMemory> {
         let taken = self.taken.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let taken_bytes = Taken(bytes, Arc::clone(&self.taken));
         (taken <= self.all).then(|| TakenMemory(Box::new(taken_bytes)))

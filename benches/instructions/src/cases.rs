@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use portcullis_cel::json::Document;
-use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::webhook::fail_every_call;
 use portcullis_policy::admission::{AdmissionSettings, Chain, Phase, RunOptions};
 use portcullis_policy::api::{AdmissionReview, SubjectAccessReview, SubjectAccessReviewReply};
 use portcullis_policy::authorization::{Authorization, PolicySet};
@@ -115,7 +115,7 @@ fn admission(body: String) -> Case {
         let document = Document::parse(black_box(&body)).expect("JSON");
         let review = AdmissionReview::decode(&document).expect("a valid review");
         let run = RunOptions::new(&*access, Time::UNIX_EPOCH);
-        let outcome = Chain::run(Phase::Validate, &set, &review.request, run, &mut nobody);
+        let outcome = Chain::run(Phase::Validate, &set, &review.request, run, &mut fail_every_call);
         assert!(outcome.denial.is_none() && outcome.evaluations.len() == 5);
         black_box(review.reply(&outcome));
     })

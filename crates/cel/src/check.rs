@@ -359,9 +359,9 @@ impl Checker<'_> {
 impl Checker<'_> {
     fn program(&mut self, expected: &[Type]) -> Result<Program, CompileError> {
         let budget = self.bindings.budget();
-        budget.work(STEPS_PER_EXPRESSION + STEPS_PER_CHARACTER * self.text.len() as u64)?;
+        budget.charge_steps(STEPS_PER_EXPRESSION + STEPS_PER_CHARACTER * self.text.len() as u64)?;
         let tree = syntax::parse(self.text)?;
-        budget.keep(self.text.len())?;
+        budget.charge_bytes(self.text.len())?;
         let (root, of) = self.check(&tree)?;
         self.settle_pending()?;
         let output = self.bindings.substitute(&of, true)?;
@@ -387,7 +387,7 @@ impl Checker<'_> {
 
     fn check(&mut self, expr: &Expr) -> CheckedExpr {
         self.at = expr.at;
-        self.bindings.budget().keep(BYTES_PER_PART)?;
+        self.bindings.budget().charge_bytes(BYTES_PER_PART)?;
         let (node, of) = self.check_kind(expr)?;
         if self.formats > 0 {
             self.types.insert(std::ptr::from_ref(expr), of.clone());

@@ -97,12 +97,12 @@ pub(crate) fn equality(left: &Value<'_>, right: &Value<'_>) -> u64 {
     if matches!(left, Value::Opaque(_)) {
         return 1;
     }
-    smaller(left, right)
+    cost_of_smaller(left, right)
 }
 
 /// The cost of `!=`, and of `<` and the like on strings and bytes. Strings of 1 to 10 bytes, the
 /// usual case, cost the same, so their characters are not counted.
-pub(crate) fn smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {
+pub(crate) fn cost_of_smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {
     if let (Value::String(left), Value::String(right)) = (left, right) {
         let shorter = left.len().min(right.len());
         if shorter <= 10 {
@@ -211,14 +211,14 @@ pub struct Budget<'b> {
     pub(crate) needs_more: Option<&'b AtomicBool>,
     pub(crate) expired: Option<&'b dyn Fn() -> bool>,
     /// The steps until the deadline is checked again.
-    pub(crate) until_look: u64,
+    pub(crate) steps_until_check: u64,
 }
 
 /// The steps between two checks of the deadline: one or a few tenths of a millisecond.
 pub(crate) const STEPS_BETWEEN_DEADLINE_CHECKS: u64 = 50_000;
 
 /// The steps counted for a round of a loop.
-pub(crate) const ROUND: u64 = STEPS_BETWEEN_DEADLINE_CHECKS / 100;
+pub(crate) const STEPS_PER_ROUND: u64 = STEPS_BETWEEN_DEADLINE_CHECKS / 100;
 
 /// The steps that a unit of cost pays for. If an expression takes more steps than its cost pays
 /// for, the difference is added to the cost. So the cost limit bounds the work even where
@@ -229,7 +229,7 @@ pub(crate) const STEPS_PER_UNIT: u64 = 250;
 pub(crate) const BYTES_PER_STEP: usize = 4;
 
 /// The length in bytes from which on reading a string counts as work.
-pub(crate) const LONG: usize = 1024;
+pub(crate) const LONG_STRING_BYTES: usize = 1024;
 
 /// The steps counted for each evaluation of a node.
 pub(crate) const STEPS_PER_NODE: usize = 4;
@@ -247,7 +247,7 @@ impl<'b> Budget<'b> {
             bytes: MAX_EVALUATION_BYTES,
             needs_more: None,
             expired: None,
-            until_look: STEPS_BETWEEN_DEADLINE_CHECKS,
+            steps_until_check: STEPS_BETWEEN_DEADLINE_CHECKS,
         }
     }
 
@@ -336,7 +336,7 @@ pub const MAX_COMPILED_BYTES: usize = 32 << 20;
 pub struct CompileBudget<'b> {
     steps: Cell<u64>,
     bytes: Cell<usize>,
-    until_look: Cell<u64>,
+    steps_until_check: Cell<u64>,
     expired: Option<&'b dyn Fn() -> bool>,
 }
 
@@ -359,7 +359,7 @@ impl<'b> CompileBudget<'b> {
         Self {
             steps: Cell::new(MAX_COMPILE_STEPS),
             bytes: Cell::new(MAX_COMPILED_BYTES),
-            until_look: Cell::new(STEPS_BETWEEN_DEADLINE_CHECKS),
+            steps_until_check: Cell::new(STEPS_BETWEEN_DEADLINE_CHECKS),
             expired: None,
         }
     }
@@ -370,7 +370,7 @@ impl<'b> CompileBudget<'b> {
     pub fn until(self, expired: &'b dyn Fn() -> bool) -> Self {
         Self {
             expired: Some(expired),
-            until_look: Cell::new(0),
+            steps_until_check: Cell::new(0),
             ..self
         }
     }
@@ -388,31 +388,31 @@ impl<'b> CompileBudget<'b> {
     }
 
     /// Charges `steps` before the work is done.
-    pub(crate) fn work(&self, steps: u64) -> Result<(), Exhaustion> {
+    pub(crate) fn charge_steps(&self, steps: u64) -> Result<(), Exhaustion> {
         let Some(left) = self.steps.get().checked_sub(steps) else {
             self.steps.set(0);
             return Err(Exhaustion::Steps);
         };
         self.steps.set(left);
-        match self.until_look.get().checked_sub(steps) {
-            Some(left) if left > 0 => self.until_look.set(left),
-            _ => return self.look(),
+        match self.steps_until_check.get().checked_sub(steps) {
+            Some(left) if left > 0 => self.steps_until_check.set(left),
+            _ => return self.check_deadline(),
         }
         Ok(())
     }
 
-    fn look(&self) -> Result<(), Exhaustion> {
-        self.until_look.set(STEPS_BETWEEN_DEADLINE_CHECKS);
+    fn check_deadline(&self) -> Result<(), Exhaustion> {
+        self.steps_until_check.set(STEPS_BETWEEN_DEADLINE_CHECKS);
         if self.expired.is_some_and(|expired| expired()) {
             // Makes every further compilation end at once.
-            self.until_look.set(0);
+            self.steps_until_check.set(0);
             return Err(Exhaustion::Deadline);
         }
         Ok(())
     }
 
     /// Charges the memory of a part of a program.
-    pub(crate) fn keep(&self, bytes: usize) -> Result<(), Exhaustion> {
+    pub(crate) fn charge_bytes(&self, bytes: usize) -> Result<(), Exhaustion> {
         let left = self.bytes.get().checked_sub(bytes);
         self.bytes.set(left.unwrap_or_default());
         left.map(drop).ok_or(Exhaustion::Bytes)

@@ -22,8 +22,8 @@ use super::regex::Meter;
 use super::value::{Entries, Key, List, Text, Value};
 use super::{EvalError, cost};
 use crate::cost::{
-    BYTES_PER_STEP, Budget, FREE_STEPS, LONG, ROUND, STEPS_BETWEEN_DEADLINE_CHECKS, STEPS_PER_NODE,
-    STEPS_PER_UNIT,
+    BYTES_PER_STEP, Budget, FREE_STEPS, LONG_STRING_BYTES, STEPS_BETWEEN_DEADLINE_CHECKS, STEPS_PER_NODE,
+    STEPS_PER_ROUND, STEPS_PER_UNIT,
 };
 use crate::program::{Activation, Variable};
 
@@ -84,7 +84,7 @@ impl Program {
             per_expression: budget.per_expression,
             remaining: budget.remaining,
             steps: 0,
-            until_look: budget.until_look,
+            until_look: budget.steps_until_check,
             bytes: budget.bytes,
             needs_more: budget.needs_more,
             expired: budget.expired,
@@ -93,7 +93,7 @@ impl Program {
         // expression, and what follows from that is up to the caller.
         let evaluated = catch_unwind(AssertUnwindSafe(|| evaluation.value(&self.root)));
         let result = evaluated.unwrap_or_else(|_| Err(EvalError::internal("the evaluation panicked")));
-        budget.until_look = evaluation.until_look;
+        budget.steps_until_check = evaluation.until_look;
         budget.bytes = evaluation.bytes;
         let spent = evaluation.cost.saturating_add(evaluation.composed);
         let Some(remaining) = budget.remaining.checked_sub(spent) else {
@@ -164,7 +164,7 @@ impl<'a> Evaluation<'_, 'a> {
 
     /// Called after each round of a loop: checks the deadline from time to time.
     pub(crate) fn tick(&mut self) -> Result<(), EvalError> {
-        self.look_after(ROUND)
+        self.look_after(STEPS_PER_ROUND)
     }
 
     /// Counts work before it is done: nodes of the expression, items, bytes or comparisons. From time to time, and
@@ -256,7 +256,7 @@ impl<'a> Evaluation<'_, 'a> {
     /// charges for that.
     fn met(&mut self, value: &Value<'_>) -> Result<(), EvalError> {
         match value {
-            Value::String(text) if text.len() >= LONG => self.work(text.len() / BYTES_PER_STEP),
+            Value::String(text) if text.len() >= LONG_STRING_BYTES => self.work(text.len() / BYTES_PER_STEP),
             Value::Opaque(opaque) => self.work(opaque.bytes()),
             _ => Ok(()),
         }

@@ -34,7 +34,7 @@ use std::{fmt, mem};
 pub use diff::diff;
 pub use node::{Children, Descendants, Node, NodeEntries, NodeItems};
 pub use replace::replaced;
-pub use text::{ObjectWriter, StringWriter, plain_end, write_list, write_string};
+pub use text::{ObjectWriter, StringWriter, find_escape, write_list, write_string};
 pub use tree::{Tree, TreeList, TreeMap};
 
 use scan::{most_tokens, scan};

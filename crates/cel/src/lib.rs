@@ -23,12 +23,12 @@ use std::fmt;
 pub use crate::cost::{Budget, CompileBudget, MAX_COMPILE_STEPS, MAX_COMPILED_BYTES, MAX_EVALUATION_BYTES};
 pub use environment::{AdmissionVariables, Environment, PerVersion, Version};
 pub use go_format::{quote, write_quoted};
-pub use library::authorizer::{AccessAnswer, AccessCheck, AccessQuestion, AuthorizeAccess};
+pub use library::authorizer::{AccessCheckAttributes, AccessCheckBuilder, AccessDecision, AuthorizeAccess};
 pub use program::{Activation, LazyValue, Program};
 pub use reads::{AttributeRead, ReadExtent, ReadStep};
 pub use syntax::{
     MAX_DEPTH, MAX_LENGTH, MAX_NESTING, ObjectPart, PartStep, PatchPath, VariableUse, compared_parts,
-    copied_parts, is_identifier, made_objects, patch_paths, plain_or_values, variable_uses,
+    constructed_objects, copied_parts, is_identifier, patch_paths, plain_or_values, variable_uses,
 };
 pub use types::{ObjectType, Type};
 pub use value::{

@@ -80,10 +80,10 @@ pub(crate) fn functions(version: Version) -> Functions {
         add(semvers::functions());
     }
     if since(34) {
-        add(lists::extended(version));
+        add(lists::extension(version));
     }
     if since(37) {
-        add(lists::membership());
+        add(lists::since_1_37());
     }
     functions
 }
@@ -163,7 +163,7 @@ fn compare_to<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
 
 /// A string that is being written. It only grows as far as the evaluation may allocate.
 pub(crate) struct TextWriter<'w, 'e, 'a> {
-    pub(crate) own: &'w mut Evaluation<'e, 'a>,
+    pub(crate) evaluation: &'w mut Evaluation<'e, 'a>,
     text: String,
     /// The bytes allocated for `text`, which are released when the writer is dropped.
     allocated: usize,
@@ -176,7 +176,7 @@ pub(crate) struct TextWriter<'w, 'e, 'a> {
 impl<'w, 'e, 'a> TextWriter<'w, 'e, 'a> {
     pub(crate) const fn new(own: &'w mut Evaluation<'e, 'a>) -> Self {
         Self {
-            own,
+            evaluation: own,
             text: String::new(),
             allocated: 0,
             fault: None,
@@ -185,7 +185,7 @@ impl<'w, 'e, 'a> TextWriter<'w, 'e, 'a> {
 
     /// Appends `piece`, if the evaluation has memory and time for it.
     pub(crate) fn push(&mut self, piece: &str) -> Result<(), EvalError> {
-        self.own.work(piece.len())?;
+        self.evaluation.work(piece.len())?;
         self.reserve(piece.len())?;
         self.text.push_str(piece);
         Ok(())
@@ -205,8 +205,8 @@ impl<'w, 'e, 'a> TextWriter<'w, 'e, 'a> {
             return Ok(());
         }
         // Doubles the capacity if there is memory for that, so that a long string is rarely moved.
-        let more = missing.max(self.allocated.min(self.own.room()));
-        self.own.allocate(more)?;
+        let more = missing.max(self.allocated.min(self.evaluation.room()));
+        self.evaluation.allocate(more)?;
         self.allocated += more;
         self.text.reserve_exact(self.allocated - self.text.len());
         Ok(())
@@ -224,7 +224,7 @@ impl<'w, 'e, 'a> TextWriter<'w, 'e, 'a> {
 
     /// Returns the string as a value.
     pub(crate) fn finish(self) -> Computed<'a> {
-        self.own.allocate(self.text.len() + Text::BYTES)?;
+        self.evaluation.allocate(self.text.len() + Text::BYTES)?;
         Ok(Value::String(Text::Shared(self.text.as_str().into())))
     }
 }
@@ -240,6 +240,6 @@ impl Write for TextWriter<'_, '_, '_> {
 
 impl Drop for TextWriter<'_, '_, '_> {
     fn drop(&mut self) {
-        self.own.release(self.allocated);
+        self.evaluation.release(self.allocated);
     }
 }

@@ -8,10 +8,10 @@
 use crate::CompileError;
 use crate::go_format::text_literal;
 use crate::regex::Regex;
-use crate::syntax::{Expr, ExprKind, Literal, parse, written};
+use crate::syntax::{Expr, ExprKind, Literal, normal_form, parse};
 
 /// Comparisons of a string's size with this number or a greater one are not analysed.
-const MAX_COUNTED: i64 = 1_000;
+const MAX_SIZE_CONSTANT: i64 = 1_000;
 
 /// The structure of an expression that is true, is false or fails.
 ///
@@ -91,8 +91,9 @@ fn of(expr: &Expr) -> Predicate {
             target,
             function,
             arguments,
-        } => call(target.as_deref(), function, arguments).unwrap_or_else(|| Predicate::Other(written(expr))),
-        _ => Predicate::Other(written(expr)),
+        } => call(target.as_deref(), function, arguments)
+            .unwrap_or_else(|| Predicate::Other(normal_form(expr))),
+        _ => Predicate::Other(normal_form(expr)),
     }
 }
 
@@ -234,7 +235,9 @@ fn size_of(expr: &Expr) -> Option<SelectedPath> {
 
 fn number(expr: &Expr) -> Option<i64> {
     match &expr.kind {
-        ExprKind::Literal(Literal::Int(number)) => Some(*number).filter(|number| number.abs() < MAX_COUNTED),
+        ExprKind::Literal(Literal::Int(number)) => {
+            Some(*number).filter(|number| number.abs() < MAX_SIZE_CONSTANT)
+        }
         _ => None,
     }
 }
@@ -284,11 +287,11 @@ impl TextTest {
     /// Whether `text` passes; `None` if the pattern is invalid or the match was given up.
     #[must_use]
     pub fn passes(&self, text: &str) -> Option<bool> {
-        self.compiled()(text)
+        self.to_function()(text)
     }
 
     /// The test as a function. A pattern is compiled only once.
-    pub fn compiled(&self) -> impl Fn(&str) -> Option<bool> {
+    pub fn to_function(&self) -> impl Fn(&str) -> Option<bool> {
         let regex = match self {
             Self::Matches(pattern) => Regex::new(pattern, &mut |_| true).ok(),
             _ => None,

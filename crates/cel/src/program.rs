@@ -57,7 +57,7 @@ pub(crate) struct Attribute {
     pub(crate) base: AttributeBase,
     pub(crate) qualifiers: Box<[Qualifier]>,
     /// Whether only the presence of the last selection is tested: `has()`.
-    pub(crate) test: bool,
+    pub(crate) is_presence_test: bool,
 }
 
 #[derive(Debug)]
@@ -86,7 +86,7 @@ pub(crate) enum QualifierKey {
     Constant(Value<'static>),
     Node(PlanNode),
     /// No selection: the value only becomes an optional.
-    Itself,
+    ToOptional,
 }
 
 #[derive(Debug)]
@@ -104,7 +104,7 @@ pub(crate) struct Call {
     pub(crate) cost: Cost,
     /// Whether an error of the first of two arguments keeps the second from being evaluated, which
     /// depends on how upstream dispatches the function.
-    pub(crate) sequential: bool,
+    pub(crate) stops_at_first_error: bool,
     /// What was prepared at compile time from constant arguments.
     pub(crate) prepared: Option<PreparedArgument>,
     /// Whether this is `!`, which most conditions contain, and for which no overload has to be
@@ -261,7 +261,10 @@ impl<'a> Activation<'a> {
     /// An activation in which the first variables have these values, in the order of their slots,
     /// and the others have none yet.
     #[must_use]
-    pub fn of(environment: &Environment, values: impl IntoIterator<Item = Option<Value<'a>>>) -> Self {
+    pub fn with_values(
+        environment: &Environment,
+        values: impl IntoIterator<Item = Option<Value<'a>>>,
+    ) -> Self {
         let mut variables = Vec::with_capacity(environment.variables());
         let of = |value: Option<_>| value.map_or(Variable::Absent, Variable::Value);
         variables.extend(values.into_iter().map(of));
@@ -274,7 +277,7 @@ impl<'a> Activation<'a> {
 
     /// An activation without slots, which [`push`](Self::push) adds in order.
     #[must_use]
-    pub fn with_room(environment: &Environment) -> Self {
+    pub fn with_capacity(environment: &Environment) -> Self {
         Self {
             variables: Vec::with_capacity(environment.variables()),
             watched: None,

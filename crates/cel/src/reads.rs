@@ -42,7 +42,7 @@ type LocalOrigin = Option<(usize, Vec<ReadStep>)>;
 
 /// Collects the reads.
 #[derive(Default)]
-struct Finder {
+struct ReadCollector {
     reads: Vec<AttributeRead>,
     /// The origin of each local variable; `None` if what it reads is already among the reads.
     locals: HashMap<usize, LocalOrigin>,
@@ -55,7 +55,7 @@ impl Program {
     /// and what those read.
     #[must_use]
     pub fn reads(&self) -> Vec<AttributeRead> {
-        let mut finder = Finder::default();
+        let mut finder = ReadCollector::default();
         finder.node(&self.root);
         finder.reads
     }
@@ -66,7 +66,7 @@ impl Program {
 impl AttributeRead {
     /// Whether the value at `place`, a path from the variable, may affect what is read.
     #[must_use]
-    pub fn touches(&self, place: &[String]) -> bool {
+    pub fn may_depend_on(&self, place: &[String]) -> bool {
         let is_same = |(step, name): (&ReadStep, &String)| match step {
             ReadStep::Any => true,
             ReadStep::Key(key) => **key == **name,
@@ -81,9 +81,9 @@ impl AttributeRead {
     }
 }
 
-// === impl Finder ===
+// === impl ReadCollector ===
 
-impl Finder {
+impl ReadCollector {
     fn nodes<'n>(&mut self, nodes: impl IntoIterator<Item = &'n PlanNode>) {
         nodes.into_iter().for_each(|node| self.node(node));
     }
@@ -108,7 +108,7 @@ impl Finder {
     fn attribute(&mut self, attribute: &Attribute) {
         self.within(attribute);
         if let Some((slot, path)) = self.origin(attribute) {
-            let extent = if attribute.test {
+            let extent = if attribute.is_presence_test {
                 ReadExtent::Presence
             } else {
                 ReadExtent::Value
@@ -144,7 +144,7 @@ impl Finder {
 
     fn fold(&mut self, fold: &Fold) {
         let origin = match &fold.range {
-            PlanNode::Attribute(attribute) if !attribute.test => {
+            PlanNode::Attribute(attribute) if !attribute.is_presence_test => {
                 self.within(attribute);
                 self.origin(attribute)
             }
@@ -187,7 +187,7 @@ fn step(qualifier: &Qualifier) -> Option<ReadStep> {
             None => ReadStep::Any,
         }),
         QualifierKey::Node(_) => Some(ReadStep::Any),
-        QualifierKey::Itself => None,
+        QualifierKey::ToOptional => None,
     }
 }
 
@@ -205,7 +205,9 @@ mod tests {
         let reads = program.reads();
         let is_touched = |place: &&str| {
             let place: Vec<String> = place.split('/').skip(1).map(str::to_owned).collect();
-            reads.iter().any(|read| read.slot == slot && read.touches(&place))
+            reads
+                .iter()
+                .any(|read| read.slot == slot && read.may_depend_on(&place))
         };
         places.iter().map(is_touched).collect()
     }

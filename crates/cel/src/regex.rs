@@ -26,7 +26,7 @@ use search::Automaton;
 
 pub(crate) use search::compiled;
 
-pub use common::common_text;
+pub use common::shortest_common_text;
 pub use parser::Meter;
 pub use search::StoppedError;
 
@@ -45,7 +45,7 @@ const SHALLOW: usize = 64;
 const STACK: usize = 32 << 20;
 
 /// The steps charged for each state of an automaton when it is compiled.
-const COMPILE: usize = 50;
+const STEPS_PER_STATE: usize = 50;
 
 /// The most bytes of the automaton for finding where matches of a request's pattern begin. A
 /// pattern that fits forwards should fit backwards, where classes share less.
@@ -91,7 +91,7 @@ impl Regex {
     /// Go's error; that the pattern is too large, for which the limit is a little lower than in Go;
     /// or [`CompileFault::Stopped`] by the meter.
     pub fn new(pattern: &str, meter: Meter<'_>) -> Result<Self, CompileFault> {
-        Self::with(pattern, Keep::States, MAX_BYTES, meter)
+        Self::compile(pattern, Keep::States, MAX_BYTES, meter)
     }
 
     /// Compiles a constant pattern, with everything that its use needs.
@@ -107,9 +107,11 @@ impl Regex {
         meter: Meter<'_>,
     ) -> Result<Self, CompileFault> {
         let is_less = most < MAX_BYTES;
-        let regex = Self::with(pattern, Keep::States, most.min(MAX_BYTES), &mut *meter);
+        let regex = Self::compile(pattern, Keep::States, most.min(MAX_BYTES), &mut *meter);
         let regex = regex.map_err(|fault| match fault {
-            CompileFault::Refused(error) if is_less && error.code == Code::TooLarge => CompileFault::Stopped,
+            CompileFault::Invalid(error) if is_less && error.code == RegexErrorKind::TooLarge => {
+                CompileFault::Stopped
+            }
             fault => fault,
         })?;
         if purpose == RegexUse::Find {
@@ -121,15 +123,15 @@ impl Regex {
         Ok(regex)
     }
 
-    fn with(pattern: &str, keep: Keep, most: usize, meter: Meter<'_>) -> Result<Self, CompileFault> {
+    fn compile(pattern: &str, keep: Keep, most: usize, meter: Meter<'_>) -> Result<Self, CompileFault> {
         let (forward, states) = on_deep_stack(pattern, || {
             let hir = tree::of(&parser::parse(pattern, &mut *meter)?);
             let forward = automaton(&tree::anywhere(hir), false, keep, most);
-            let forward = forward.ok_or_else(|| Code::TooLarge.of(pattern))?;
+            let forward = forward.ok_or_else(|| RegexErrorKind::TooLarge.of(pattern))?;
             let states = forward.states();
             Ok((forward, states))
         })?;
-        if !meter(states.saturating_mul(COMPILE)) {
+        if !meter(states.saturating_mul(STEPS_PER_STATE)) {
             return Err(CompileFault::Stopped);
         }
         Ok(Self {
@@ -151,7 +153,7 @@ impl Regex {
             automaton(&tree::of(&tree), true, self.keep, most)
         });
         let made = Arc::new(made.ok_or(StoppedError)?);
-        if !meter(made.states().saturating_mul(COMPILE)) {
+        if !meter(made.states().saturating_mul(STEPS_PER_STATE)) {
             return Err(StoppedError);
         }
         if self.keep == Keep::States || made.bytes() <= MAX_KEPT_BACKWARD_BYTES {
@@ -292,14 +294,14 @@ fn automaton(pattern: &Hir, backward: bool, keep: Keep, most: usize) -> Option<A
 #[error("error parsing regexp: {code}: `{part}`")]
 pub struct RegexError {
     /// The kind of error.
-    pub code: Code,
+    pub code: RegexErrorKind,
     /// The faulty part of the pattern.
     pub part: String,
 }
 
 /// The kind of error in a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Code {
+pub enum RegexErrorKind {
     /// An invalid range, or an unknown class of characters.
     #[error("invalid character class range")]
     CharRange,
@@ -345,17 +347,17 @@ pub enum Code {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompileFault {
     /// The pattern is invalid.
-    Refused(RegexError),
+    Invalid(RegexError),
     /// The meter stopped compilation.
     Stopped,
 }
 
-// === impl Code ===
+// === impl RegexErrorKind ===
 
-impl Code {
+impl RegexErrorKind {
     /// The error that this is wrong with `part`.
     pub(crate) fn of(self, part: &str) -> CompileFault {
-        CompileFault::Refused(RegexError {
+        CompileFault::Invalid(RegexError {
             code: self,
             part: part.into(),
         })

@@ -13,7 +13,7 @@ use crate::CompileError;
 use crate::go_format::text_literal;
 use uses::children;
 
-pub use uses::{PatchPath, VariableUse, made_objects, patch_paths, plain_or_values, variable_uses};
+pub use uses::{PatchPath, VariableUse, constructed_objects, patch_paths, plain_or_values, variable_uses};
 
 pub(crate) use parser::parse;
 
@@ -314,7 +314,7 @@ fn is_of_one_kind(expr: &Expr) -> bool {
 /// How tightly an expression binds; for an operand, how tightly it must bind to need no
 /// parentheses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Binding {
+enum Precedence {
     Anything,
     Or,
     And,
@@ -327,22 +327,22 @@ enum Binding {
 
 /// Writes an expression in a normal form: equal trees give equal strings, whatever their white
 /// space and parentheses were. Recursion is bounded by the parser.
-pub(crate) fn written(expr: &Expr) -> String {
-    within(expr, Binding::Anything)
+pub(crate) fn normal_form(expr: &Expr) -> String {
+    within(expr, Precedence::Anything)
 }
 
-fn within(expr: &Expr, place: Binding) -> String {
-    let (text, binding) = plain(expr);
+fn within(expr: &Expr, place: Precedence) -> String {
+    let (text, binding) = write_expr(expr);
     match binding < place {
         true => format!("({text})"),
         false => text,
     }
 }
 
-fn plain(expr: &Expr) -> (String, Binding) {
+fn write_expr(expr: &Expr) -> (String, Precedence) {
     match &expr.kind {
         ExprKind::Literal(value) => literal(value),
-        ExprKind::Ident(name) => (name.clone(), Binding::Member),
+        ExprKind::Ident(name) => (name.clone(), Precedence::Member),
         ExprKind::Select {
             operand,
             field,
@@ -350,8 +350,8 @@ fn plain(expr: &Expr) -> (String, Binding) {
         } => {
             let sign = if *optional { ".?" } else { "." };
             (
-                format!("{}{sign}{field}", within(operand, Binding::Member)),
-                Binding::Member,
+                format!("{}{sign}{field}", within(operand, Precedence::Member)),
+                Precedence::Member,
             )
         }
         ExprKind::Index {
@@ -360,26 +360,34 @@ fn plain(expr: &Expr) -> (String, Binding) {
             optional,
         } => {
             let sign = if *optional { "?" } else { "" };
-            let text = format!("{}[{sign}{}]", within(operand, Binding::Member), written(index));
-            (text, Binding::Member)
+            let text = format!(
+                "{}[{sign}{}]",
+                within(operand, Precedence::Member),
+                normal_form(index)
+            );
+            (text, Precedence::Member)
         }
         ExprKind::Call {
             target,
             function,
             arguments,
         } => call(target.as_deref(), function, arguments),
-        ExprKind::And(operands) => (joined(operands, " && ", Binding::Relation), Binding::And),
-        ExprKind::Or(operands) => (joined(operands, " || ", Binding::And), Binding::Or),
+        ExprKind::And(operands) => (joined(operands, " && ", Precedence::Relation), Precedence::And),
+        ExprKind::Or(operands) => (joined(operands, " || ", Precedence::And), Precedence::Or),
         ExprKind::Conditional(parts) => {
             let [condition, one, other] = &**parts;
-            let condition = within(condition, Binding::Or);
-            let text = format!("{condition} ? {} : {}", within(one, Binding::Or), written(other));
-            (text, Binding::Anything)
+            let condition = within(condition, Precedence::Or);
+            let text = format!(
+                "{condition} ? {} : {}",
+                within(one, Precedence::Or),
+                normal_form(other)
+            );
+            (text, Precedence::Anything)
         }
         ExprKind::List(items) => {
-            let item = |value: &Expr, optional: bool| format!("{}{}", mark(optional), written(value));
+            let item = |value: &Expr, optional: bool| format!("{}{}", mark(optional), normal_form(value));
             let items: Vec<String> = items.iter().map(|one| item(&one.value, one.optional)).collect();
-            (format!("[{}]", items.join(", ")), Binding::Member)
+            (format!("[{}]", items.join(", ")), Precedence::Member)
         }
         ExprKind::Map(entries) => {
             let entries: Vec<String> = entries
@@ -388,19 +396,19 @@ fn plain(expr: &Expr) -> (String, Binding) {
                     format!(
                         "{}{}: {}",
                         mark(one.optional),
-                        written(&one.key),
-                        written(&one.value)
+                        normal_form(&one.key),
+                        normal_form(&one.value)
                     )
                 })
                 .collect();
-            (format!("{{{}}}", entries.join(", ")), Binding::Member)
+            (format!("{{{}}}", entries.join(", ")), Precedence::Member)
         }
         ExprKind::Struct { name, fields } => {
             let fields: Vec<String> = fields
                 .iter()
-                .map(|one| format!("{}{}: {}", mark(one.optional), one.name, written(&one.value)))
+                .map(|one| format!("{}{}: {}", mark(one.optional), one.name, normal_form(&one.value)))
                 .collect();
-            (format!("{name}{{{}}}", fields.join(", ")), Binding::Member)
+            (format!("{name}{{{}}}", fields.join(", ")), Precedence::Member)
         }
     }
 }
@@ -409,54 +417,60 @@ const fn mark(optional: bool) -> &'static str {
     if optional { "?" } else { "" }
 }
 
-fn joined(operands: &[Expr], sign: &str, place: Binding) -> String {
+fn joined(operands: &[Expr], sign: &str, place: Precedence) -> String {
     let operands: Vec<String> = operands.iter().map(|operand| within(operand, place)).collect();
     operands.join(sign)
 }
 
-fn call(target: Option<&Expr>, function: &str, arguments: &[Expr]) -> (String, Binding) {
+fn call(target: Option<&Expr>, function: &str, arguments: &[Expr]) -> (String, Precedence) {
     let operator = match function {
-        "_<_" => Some((" < ", Binding::Relation)),
-        "_<=_" => Some((" <= ", Binding::Relation)),
-        "_>=_" => Some((" >= ", Binding::Relation)),
-        "_>_" => Some((" > ", Binding::Relation)),
-        "_==_" => Some((" == ", Binding::Relation)),
-        "_!=_" => Some((" != ", Binding::Relation)),
-        "@in" => Some((" in ", Binding::Relation)),
-        "_+_" => Some((" + ", Binding::Sum)),
-        "_-_" => Some((" - ", Binding::Sum)),
-        "_*_" => Some((" * ", Binding::Product)),
-        "_/_" => Some((" / ", Binding::Product)),
-        "_%_" => Some((" % ", Binding::Product)),
+        "_<_" => Some((" < ", Precedence::Relation)),
+        "_<=_" => Some((" <= ", Precedence::Relation)),
+        "_>=_" => Some((" >= ", Precedence::Relation)),
+        "_>_" => Some((" > ", Precedence::Relation)),
+        "_==_" => Some((" == ", Precedence::Relation)),
+        "_!=_" => Some((" != ", Precedence::Relation)),
+        "@in" => Some((" in ", Precedence::Relation)),
+        "_+_" => Some((" + ", Precedence::Sum)),
+        "_-_" => Some((" - ", Precedence::Sum)),
+        "_*_" => Some((" * ", Precedence::Product)),
+        "_/_" => Some((" / ", Precedence::Product)),
+        "_%_" => Some((" % ", Precedence::Product)),
         _ => None,
     };
     match (target, operator, function, arguments) {
         (None, Some((sign, binding)), _, [one, other]) => {
             let tighter = match binding {
-                Binding::Relation => Binding::Sum,
-                Binding::Sum => Binding::Product,
-                _ => Binding::Unary,
+                Precedence::Relation => Precedence::Sum,
+                Precedence::Sum => Precedence::Product,
+                _ => Precedence::Unary,
             };
             (
                 format!("{}{sign}{}", within(one, binding), within(other, tighter)),
                 binding,
             )
         }
-        (None, _, "!_", [operand]) => (format!("!{}", within(operand, Binding::Member)), Binding::Unary),
-        (None, _, "-_", [operand]) => (format!("-{}", within(operand, Binding::Member)), Binding::Unary),
+        (None, _, "!_", [operand]) => (
+            format!("!{}", within(operand, Precedence::Member)),
+            Precedence::Unary,
+        ),
+        (None, _, "-_", [operand]) => (
+            format!("-{}", within(operand, Precedence::Member)),
+            Precedence::Unary,
+        ),
         (target, ..) => {
-            let before = target.map(|target| format!("{}.", within(target, Binding::Member)));
+            let before = target.map(|target| format!("{}.", within(target, Precedence::Member)));
             let text = format!(
                 "{}{function}({})",
                 before.unwrap_or_default(),
-                joined(arguments, ", ", Binding::Anything)
+                joined(arguments, ", ", Precedence::Anything)
             );
-            (text, Binding::Member)
+            (text, Precedence::Member)
         }
     }
 }
 
-fn literal(value: &Literal) -> (String, Binding) {
+fn literal(value: &Literal) -> (String, Precedence) {
     let text = match value {
         Literal::Null => "null".to_owned(),
         Literal::Bool(value) => value.to_string(),
@@ -473,9 +487,9 @@ fn literal(value: &Literal) -> (String, Binding) {
     (
         text,
         if is_negative {
-            Binding::Unary
+            Precedence::Unary
         } else {
-            Binding::Member
+            Precedence::Member
         },
     )
 }

@@ -17,7 +17,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::json;
-use crate::library::authorizer::{AccessAnswer, AccessCheck};
+use crate::library::authorizer::{AccessCheckBuilder, AccessDecision};
 use crate::library::formats::NamedFormat;
 use crate::types::Type;
 
@@ -29,7 +29,7 @@ pub use time::{Duration, Timestamp};
 pub use url::{UrlFault, UrlValue};
 
 pub(crate) use equal::{Work, compare, equal, exact_int, is_incomparable, steps_of_order};
-pub(crate) use time::{Civil, missing as missing_zone, offset as zone_offset};
+pub(crate) use time::{CivilTime, missing_zone, offset as zone_offset};
 
 /// A CEL value.
 #[derive(Debug, Clone)]
@@ -282,9 +282,9 @@ pub enum Opaque<'a> {
     /// A named string format.
     Format(&'static NamedFormat),
     /// An authorizer check that is still being built.
-    Check(Arc<AccessCheck<'a>>),
+    Check(Arc<AccessCheckBuilder<'a>>),
     /// The decision of the authorizer.
-    Decision(Arc<AccessAnswer>),
+    Decision(Arc<AccessDecision>),
 }
 
 // === impl Opaque ===

@@ -111,7 +111,7 @@ impl Conversion {
 
     /// Drops objects and notes if anything was refused: a policy is converted completely or not at
     /// all.
-    pub(crate) fn whole(mut self) -> Self {
+    pub(crate) fn all_or_nothing(mut self) -> Self {
         if !self.refusals.is_empty() {
             self.objects.clear();
             self.notes.clear();
@@ -205,7 +205,7 @@ impl Remark {
 /// is compiled, and every object with expressions is refused.
 pub(crate) fn checked(document: &Document, mut made: Conversion, deadline: Deadline<'_>) -> Conversion {
     if made.objects.is_empty() {
-        return made.whole();
+        return made.all_or_nothing();
     }
     let options = Options::default();
     let version = options.cel_version;
@@ -226,7 +226,7 @@ pub(crate) fn checked(document: &Document, mut made: Conversion, deadline: Deadl
         let path = rebased(&fault.place.path, made.base.as_ref());
         made.refuse(document, &path, reason(&fault.message));
     }
-    made.whole()
+    made.all_or_nothing()
 }
 
 /// The message of an API server, shortened if a name is undeclared.
@@ -264,7 +264,7 @@ impl Refusal {
     }
 
     /// A refusal of the whole value.
-    pub(crate) fn here(reason: impl Into<String>) -> Self {
+    pub(crate) fn whole(reason: impl Into<String>) -> Self {
         Self {
             steps: Vec::new(),
             reason: reason.into(),

@@ -64,7 +64,7 @@ pub(crate) fn convert(document: &Document, never_deny: &NeverDeny) -> Conversion
         }
         made.objects.extend(policy_and_binding(&name, policy, &parts));
     }
-    made.whole()
+    made.all_or_nothing()
 }
 
 /// Refuses an effect, times and paths that admission does not support.
@@ -174,7 +174,7 @@ enum Replacement {
     /// An expression, and the number of fields in the path that it replaces.
     Value(String, usize),
     /// Nothing, for this reason.
-    None(String),
+    Unsupported(String),
 }
 
 /// Adds the conditions of `policy` to the parts of one rule.
@@ -226,7 +226,7 @@ fn replaced(found: &VariableUse, parts: &RuleParts) -> Result<String, String> {
                 false => format!("{value}{rest}"),
             })
         }
-        Replacement::None(reason) => Err(reason),
+        Replacement::Unsupported(reason) => Err(reason),
     }
 }
 
@@ -256,9 +256,9 @@ fn value(fields: &[&str], parts: &RuleParts) -> Replacement {
         ["extra", ..] => Replacement::Value(or("request.userInfo.extra", "{}"), 1),
         ["resourceAttributes", field, ..] => attribute(field, parts),
         ["nonResourceAttributes", ..] => {
-            Replacement::None("requests for paths do not pass through admission".to_owned())
+            Replacement::Unsupported("requests for paths do not pass through admission".to_owned())
         }
-        _ => Replacement::None("it uses `request` as a whole".to_owned()),
+        _ => Replacement::Unsupported("it uses `request` as a whole".to_owned()),
     }
 }
 
@@ -278,7 +278,7 @@ fn attribute(field: &str, parts: &RuleParts) -> Replacement {
                    request.name : '')"
             .to_owned(),
         field => {
-            return Replacement::None(format!(
+            return Replacement::Unsupported(format!(
                 "admission does not see `request.resourceAttributes.{field}`"
             ));
         }
@@ -292,7 +292,9 @@ fn verb(parts: &RuleParts) -> Replacement {
         (ConvertedOperation::Connect, "by which verb somebody connects"),
     ] {
         if parts.operations.contains(&operation) {
-            return Replacement::None(format!("it asks for the verb, and admission cannot tell {what}"));
+            return Replacement::Unsupported(format!(
+                "it asks for the verb, and admission cannot tell {what}"
+            ));
         }
     }
     let verb =

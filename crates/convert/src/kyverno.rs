@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::conversion::{self, Conversion, on_one_line};
 use autogen::Controllers;
 use policy::{KyvernoPolicy, spec_path};
-use portcullis_cel::{PatchPath, made_objects, patch_paths, variable_uses};
+use portcullis_cel::{PatchPath, constructed_objects, patch_paths, variable_uses};
 use portcullis_policy::admission::GroupVersionKind;
 use portcullis_policy::admission::apply::Schemas;
 use portcullis_policy::document::Document;
@@ -215,7 +215,7 @@ fn refuse_atomics(policy: &mut KyvernoPolicy<'_>, spec: &Value) {
             .field("applyConfiguration")
             .field("expression");
         for kind in &kinds {
-            if let Err(reason) = fits(text, kind) {
+            if let Err(reason) = check_atomic_fields(text, kind) {
                 policy.made.refuse(policy.document, &path, reason);
             }
         }
@@ -224,14 +224,14 @@ fn refuse_atomics(policy: &mut KyvernoPolicy<'_>, spec: &Value) {
 
 /// Checks that Kubernetes can apply the configuration to objects of `kind`, which is `None` if the
 /// kind is unknown.
-fn fits(text: &str, kind: &Option<GroupVersionKind<'static>>) -> Result<(), String> {
+fn check_atomic_fields(text: &str, kind: &Option<GroupVersionKind<'static>>) -> Result<(), String> {
     let Some(kind) = kind else {
         return Err(
             "it is for resources whose types are not known here, and Kubernetes refuses to apply atomic fields"
                 .to_owned(),
         );
     };
-    for (name, fields) in made_objects(text).unwrap_or_default() {
+    for (name, fields) in constructed_objects(text).unwrap_or_default() {
         let steps: Vec<&str> = name.split('.').skip(1).collect();
         for field in &fields {
             let path: Vec<&str> = steps.iter().copied().chain([field.as_str()]).collect();

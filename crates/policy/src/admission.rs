@@ -47,9 +47,9 @@ pub use changes::{ChangeError, ChangedObject, MAX_OBJECT, ObjectMemory, TakenMem
 pub use environment::{Expression, ExpressionEnvironment, may_read};
 pub use initializers::{Initializer, InitializerConfiguration, InitializerRule};
 pub use mutating::MutatingPolicy;
-pub use outcome::{MissingGrants, Outcome, PolicyEvaluation, Warnings};
-pub use parameters::{NotFound, ParamFault, ParamKind, ParamRef, ParamTarget, Parameters, UnknownObjects};
-pub use registrations::{Registration, Registrations};
+pub use outcome::{AlternativeGrants, Outcome, PolicyEvaluation, Warnings};
+pub use parameters::{NotFound, ParamError, ParamKind, ParamRef, ParamTarget, Parameters, UnknownObjects};
+pub use registrations::{GatewayWebhooks, Registration};
 pub use request::{CONNECT_VERBS, GroupVersionKind, GroupVersionResource, Operation, Request};
 pub use run::{GrantReview, OwnKindValidator, Phase, RunOptions, ValidationReport};
 pub use set::{AdmissionObjects, AdmissionPolicies, AdmissionSet, AdmissionSettings};

@@ -56,7 +56,7 @@ pub use policy_set::{ChangedPolicies, ClusterPolicySets, ObjectWrite, PolicySet,
 pub use rbac::Rule;
 pub(crate) use reviewed_resources::is_left_out;
 pub use reviewed_resources::{
-    AdmissionCoverage, FORMER_GRANT_RETENTION_SECONDS, NEW_GRANT_DELAY_SECONDS, NotGranted, ReviewKnowledge,
+    AdmissionCoverage, NEW_GRANT_DELAY_SECONDS, NotGranted, REMOVED_GRANT_RETENTION_SECONDS, ReviewKnowledge,
     ReviewedResources,
 };
 

@@ -98,14 +98,14 @@ impl Document {
         parts.into_iter().flatten().collect::<Vec<_>>().join("/")
     }
 
-    /// Like [`Node::fill_in`], with an arbitrary string.
+    /// Like [`Node::insert`], with an arbitrary string.
     pub(crate) fn fill_in(&mut self, path: &FieldPath) -> bool {
-        self.root.fill_in(path.steps(), Node::from_json("x".into()))
+        self.root.insert(path.steps(), Node::from_json("x".into()))
     }
 
-    /// Like [`Node::leave_out`].
+    /// Like [`Node::remove`].
     pub(crate) fn leave_out(&mut self, path: &FieldPath) -> bool {
-        self.root.leave_out(path.steps())
+        self.root.remove(path.steps())
     }
 
     /// The value at `path`, or the innermost existing one around it.
@@ -302,14 +302,18 @@ impl Node {
 
     /// Whether the values are equal, including their order, regardless of their lines.
     #[must_use]
-    pub fn says_the_same(&self, other: &Self) -> bool {
+    pub fn equals_ignoring_lines(&self, other: &Self) -> bool {
         match (&self.value, &other.value) {
             (Value::List(one), Value::List(other)) => {
-                one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.says_the_same(other))
+                one.len() == other.len()
+                    && one
+                        .iter()
+                        .zip(other)
+                        .all(|(one, other)| one.equals_ignoring_lines(other))
             }
             (Value::Map(one), Value::Map(other)) => {
                 let same = |(one, other): (&Entry, &Entry)| {
-                    one.key == other.key && one.value.says_the_same(&other.value)
+                    one.key == other.key && one.value.equals_ignoring_lines(&other.value)
                 };
                 one.len() == other.len() && one.iter().zip(other).all(same)
             }
@@ -341,7 +345,7 @@ impl Node {
     /// Removes the value at `path`. If it is in a list, the entry of the innermost mapping around
     /// it is removed instead, so that list items keep their indexes. Returns `false` if there is no
     /// such value.
-    pub(crate) fn leave_out(&mut self, path: &[PathSegment]) -> bool {
+    pub(crate) fn remove(&mut self, path: &[PathSegment]) -> bool {
         let Some((step, rest)) = path.split_first() else {
             return false;
         };
@@ -352,14 +356,14 @@ impl Node {
                 };
                 let within = entries
                     .get_mut(index)
-                    .is_some_and(|entry| entry.value.leave_out(rest));
+                    .is_some_and(|entry| entry.value.remove(rest));
                 if !within {
                     entries.remove(index);
                 }
                 true
             }
             (Value::List(items), PathSegment::Index(index)) => {
-                items.get_mut(*index).is_some_and(|item| item.leave_out(rest))
+                items.get_mut(*index).is_some_and(|item| item.remove(rest))
             }
             _ => false,
         }
@@ -367,11 +371,11 @@ impl Node {
 
     /// Adds `value` at `path`, whose last step must be a field that its mapping does not have.
     /// Returns whether it was added.
-    pub(crate) fn fill_in(&mut self, path: &[PathSegment], value: Self) -> bool {
+    pub(crate) fn insert(&mut self, path: &[PathSegment], value: Self) -> bool {
         match (&mut self.value, path) {
             (Value::Map(entries), [PathSegment::Field(name) | PathSegment::Key(name), rest @ ..]) => {
                 if let Some(entry) = entries.iter_mut().find(|entry| entry.key == *name) {
-                    return entry.value.fill_in(rest, value);
+                    return entry.value.insert(rest, value);
                 }
                 let is_last = rest.is_empty();
                 if is_last {
@@ -384,9 +388,9 @@ impl Node {
                 }
                 is_last
             }
-            (Value::List(items), [PathSegment::Index(index), rest @ ..]) => items
-                .get_mut(*index)
-                .is_some_and(|item| item.fill_in(rest, value)),
+            (Value::List(items), [PathSegment::Index(index), rest @ ..]) => {
+                items.get_mut(*index).is_some_and(|item| item.insert(rest, value))
+            }
             _ => false,
         }
     }

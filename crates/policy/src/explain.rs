@@ -32,7 +32,7 @@ use crate::authorization::authorizer::Authorizer;
 use crate::authorization::{ClusterPolicySets, PolicySet, RoleKind};
 use crate::document::{begins_command, is_before_command};
 use crate::manifest;
-use objects::CustomKinds;
+use objects::KnownKinds;
 use portcullis_cel::Version;
 
 pub use crate::document::is_escaped;
@@ -46,7 +46,7 @@ pub struct LoadedPolicies {
     /// The namespace in the context of the kubeconfig.
     pub namespace: Option<String>,
     /// The kinds of the cluster that the policies were read from.
-    pub kinds: CustomKinds,
+    pub kinds: KnownKinds,
 }
 
 /// A note that the RBAC objects of `cluster`, whose requests `set` decides, are missing. Assumed if
@@ -79,7 +79,7 @@ impl LoadedPolicies {
             policies: manifests.policies,
             authorizers: Vec::new(),
             namespace: None,
-            kinds: CustomKinds::default(),
+            kinds: KnownKinds::default(),
         }
     }
 
@@ -129,7 +129,9 @@ impl LoadedPolicies {
     /// Whether one of the phases has a policy or webhook configuration of this name.
     pub fn has_policy(&self, cluster: &str, phases: &[Phase], name: &str) -> bool {
         let policies = self.admission.for_cluster(cluster);
-        phases.iter().any(|phase| policies.has(*phase, name))
+        phases
+            .iter()
+            .any(|phase| policies.has_policy_or_configuration(*phase, name))
     }
 }
 

@@ -39,7 +39,7 @@ use crate::field::{FaultKind, FieldPath};
 use crate::model::groups::{ADMISSION, PORTCULLIS, RBAC};
 
 pub use admission::{MigratedObject, migrate};
-pub use assemble::{ChangedManifests, Manifests, Scope, assemble, assemble_changed, load, scope};
+pub use assemble::{AdmissionScope, ChangedManifests, Manifests, assemble, assemble_changed, load, scope};
 pub use lint::{
     built_in_resource, built_in_resources, is_namespaced, is_never_asked_about, kind_of, odd_request,
 };

@@ -37,7 +37,7 @@ pub(crate) fn compose(directory: &Path, set_up: &SetUp<'_>, now: i64) -> Result<
         files.extend(place.files(authority.issue(name, &usage)?));
     }
     files.push(File::open(TRUSTED, ca.certificate.clone()));
-    let filling = filling(directory, set_up, url_hosts(set_up.hosts, &names), &ca);
+    let filling = template_values(directory, set_up, url_hosts(set_up.hosts, &names), &ca);
     files.extend(AUTHORITY.files(ca));
     files.extend(for_the_api_server(
         directory,
@@ -104,13 +104,13 @@ fn for_the_api_server(
             filling.fill(include_str!("templates/admission-configuration.yaml")),
         ),
     ];
-    files.extend(registrations(set_up.is_static, filling));
+    files.extend(webhook_configurations(set_up.is_static, filling));
     files
 }
 
 /// The webhook configurations, to be applied with kubectl or, if static, read by the API server
 /// from files.
-fn registrations(is_static: bool, filling: &TemplateValues<'_>) -> Vec<File> {
+fn webhook_configurations(is_static: bool, filling: &TemplateValues<'_>) -> Vec<File> {
     let mutating = filling.fill(include_str!("templates/mutating.yaml"));
     let validating = filling.fill(include_str!("templates/validating.yaml"));
     if !is_static {
@@ -205,7 +205,12 @@ pub(crate) fn listen(hosts: &[Host]) -> String {
 }
 
 /// The values for the templates of `set_up`.
-fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host], ca: &Pair) -> TemplateValues<'a> {
+fn template_values<'a>(
+    directory: &'a Path,
+    set_up: &SetUp<'_>,
+    hosts: &[Host],
+    ca: &Pair,
+) -> TemplateValues<'a> {
     let listed: Vec<String> = hosts.iter().map(|host| format!("`{host}`")).collect();
     let host = hosts.first().map(ToString::to_string).unwrap_or_default();
     let name = if set_up.is_static {
@@ -244,13 +249,13 @@ fn filling<'a>(directory: &'a Path, set_up: &SetUp<'_>, hosts: &[Host], ca: &Pai
         ("watch", set_up.watch.to_string()),
         ("state", watch::cache_file(directory, set_up).to_owned()),
         ("watch-commands", watch::commands(directory).join("\n       ")),
-        ("registered", registered(set_up).to_owned()),
+        ("registered", webhooks_readme_line(set_up).to_owned()),
         ("directory", output::argument(directory)),
         ("match-conditions", match_conditions(set_up)),
         ("static-validating", plugin("validating")),
         ("static-mutating", plugin("mutating")),
         ("exempt", exempt(set_up)),
-        ("namespaces", left_out(set_up).join(", ")),
+        ("namespaces", excluded_namespaces(set_up).join(", ")),
         (
             "namespace",
             set_up.in_cluster.map(ToString::to_string).unwrap_or_default(),
@@ -275,7 +280,7 @@ fn match_conditions(set_up: &SetUp<'_>) -> String {
 }
 
 /// The namespaces that the webhook configurations exclude.
-fn left_out(set_up: &SetUp<'_>) -> Vec<String> {
+fn excluded_namespaces(set_up: &SetUp<'_>) -> Vec<String> {
     let mut names = vec!["kube-system".to_owned()];
     names.extend(set_up.in_cluster.map(ToString::to_string));
     names.dedup();
@@ -303,7 +308,7 @@ fn exempt(set_up: &SetUp<'_>) -> String {
 }
 
 /// The line of the README on how to put the webhook configurations into force.
-const fn registered(set_up: &SetUp<'_>) -> &'static str {
+const fn webhooks_readme_line(set_up: &SetUp<'_>) -> &'static str {
     if set_up.is_static {
         "| `static/` | read by the API server (1.37 and later), as `admission-configuration.yaml` says. If \
         you applied a `webhooks.yaml` before, delete those webhook configurations, or the gateway gets each \
@@ -408,7 +413,7 @@ pub(crate) fn examples(which: Examples) -> Vec<File> {
     let policies = EXAMPLE_POLICIES.iter().flat_map(|example| {
         let (text, suite) = match which {
             Examples::InForce => (example.text.to_owned(), example.suite),
-            _ => (in_shadow(example.text), example.shadow_suite),
+            _ => (with_denies_in_shadow(example.text), example.shadow_suite),
         };
         [
             File::open(example.path, text),
@@ -424,7 +429,7 @@ pub(crate) fn examples(which: Examples) -> Vec<File> {
 }
 
 /// `policy`, with its Denies in mode Shadow.
-fn in_shadow(policy: &str) -> String {
+fn with_denies_in_shadow(policy: &str) -> String {
     if policy.contains("  mode: Shadow\n") {
         return policy.to_owned();
     }

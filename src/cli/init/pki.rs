@@ -116,7 +116,7 @@ const DAY: i64 = 24 * 60 * 60;
 const CA_DAYS: i64 = 3650;
 const LEAF_DAYS: i64 = 365;
 /// Tolerates that the clocks of machines differ a little.
-const BACKDATE: i64 = 60 * 60;
+const BACKDATE_SECONDS: i64 = 60 * 60;
 
 /// A certificate and its private key, as PEM.
 #[derive(Clone)]
@@ -255,7 +255,7 @@ fn begin(
     builder.set_serial_number(random_serial()?.as_ref())?;
     builder.set_subject_name(subject)?;
     builder.set_issuer_name(issuer)?;
-    builder.set_not_before(Asn1Time::from_unix(now - BACKDATE)?.as_ref())?;
+    builder.set_not_before(Asn1Time::from_unix(now - BACKDATE_SECONDS)?.as_ref())?;
     builder.set_not_after(Asn1Time::from_unix(end)?.as_ref())?;
     builder.set_pubkey(key)?;
     Ok(builder)
@@ -359,8 +359,8 @@ mod tests {
         let authority = Authority::new("test-ca", NOW).unwrap();
         let client = authority.issue("client", &Usage::Client).unwrap();
         let valid = |at| verifies(&authority, &client, X509PurposeId::SSL_CLIENT, at);
-        assert!(valid(NOW - BACKDATE));
-        assert!(!valid(NOW - BACKDATE - 1));
+        assert!(valid(NOW - BACKDATE_SECONDS));
+        assert!(!valid(NOW - BACKDATE_SECONDS - 1));
         assert!(valid(NOW + 364 * DAY));
         assert!(!valid(NOW + 366 * DAY));
     }

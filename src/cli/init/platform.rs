@@ -33,7 +33,7 @@ const TALOS_PATH: &str = "/var/portcullis";
 const AUTHORIZATION_CONFIGURATION: &str = "authorization-configuration.yaml";
 
 /// The files of a set-up that an API server reads.
-const READ_BY_THE_API_SERVER: [&str; 9] = [
+const API_SERVER_FILES: [&str; 9] = [
     AUTHORIZATION_CONFIGURATION,
     "admission-configuration.yaml",
     "kubeconfigs/authorization.kubeconfig",
@@ -234,7 +234,7 @@ impl PlatformTemplate<'_> {
             ),
             ("node-files", self.each_file(|name, _| self.node_file(name))),
             ("authorizers", indented(&self.authorizers(), 4)),
-            ("webhook", indented(&self.webhook_alone(), 4)),
+            ("webhook", indented(&self.webhook_without_connection(), 4)),
             ("certificate", pem(AUTHORIZATION.0)),
             ("key", pem(AUTHORIZATION.1)),
         ] {
@@ -246,7 +246,7 @@ impl PlatformTemplate<'_> {
     /// Concatenates what `write` returns for the name and text of each file that the API server
     /// reads.
     fn each_file(&self, write: impl Fn(&str, &str) -> String) -> String {
-        let read = READ_BY_THE_API_SERVER.iter();
+        let read = API_SERVER_FILES.iter();
         read.map(|path| write(name(path), &self.text(path))).collect()
     }
 
@@ -269,7 +269,7 @@ impl PlatformTemplate<'_> {
         let found = self.files.iter().find(|file| file.path == path);
         let contents = found.map(|file| file.contents.as_slice()).unwrap_or_default();
         let mut text = String::from_utf8_lossy(contents).into_owned();
-        for other in READ_BY_THE_API_SERVER {
+        for other in API_SERVER_FILES {
             let there = format!("{}/{}", self.mount_path, name(other));
             let here = quoted(&self.values.directory().join(other));
             text = text.replace(&here, &quoted(Path::new(&there)));
@@ -285,7 +285,7 @@ impl PlatformTemplate<'_> {
     }
 
     /// The webhook in the list of authorizers, without its connection, which the platform adds.
-    fn webhook_alone(&self) -> String {
+    fn webhook_without_connection(&self) -> String {
         let authorizers = self.authorizers();
         let webhook = authorizers.split("- type: Node").next().unwrap_or_default();
         let (before, after) = webhook

@@ -30,10 +30,10 @@ const NEXT: KeyFiles = KeyFiles("ca/next.crt", "ca/next.key");
 
 /// The time within which programs read `pki/ca.crt` again: API servers do so every five minutes (1.36
 /// and later).
-const READ_AGAIN: Duration = Duration::from_secs(600);
+const REREAD_TIME: Duration = Duration::from_secs(600);
 
 /// The webhook configurations, which contain the trusted CAs as base64.
-const REGISTRATIONS: [&str; 3] = [
+const WEBHOOK_CONFIGURATION_FILES: [&str; 3] = [
     "webhooks.yaml",
     "static/mutating/portcullis.yaml",
     "static/validating/portcullis.yaml",
@@ -41,7 +41,7 @@ const REGISTRATIONS: [&str; 3] = [
 
 /// Files of `init --for` that contain certificates and keys, for API servers without access to the
 /// folder.
-const EMBEDDING: [&str; 3] = ["apiserver-secret.yaml", "talos.yaml", "gardener.yaml"];
+const EMBEDDING_FILES: [&str; 3] = ["apiserver-secret.yaml", "talos.yaml", "gardener.yaml"];
 
 /// How these files embed a text: in a Secret, in machine files of Talos, and in a kubeconfig.
 const EMBEDDED_FORMS: [fn(&str) -> String; 3] = [
@@ -91,14 +91,14 @@ pub(crate) fn renew_authority(
     let before = EmbeddedFiles::read(directory);
     let mut renewed = match age(&directory.join(NEXT.0), now) {
         None => trust_both(directory, now),
-        Some(age) if age < READ_AGAIN => Err(CommandError::Usage(format!(
+        Some(age) if age < REREAD_TIME => Err(CommandError::Usage(format!(
             "the new CA was created {} seconds ago, and API servers that do not trust it yet would reject the \
             gateway: copy pki/ to each API server's machine, apply the webhook configurations again, and \
             wait until {} seconds have passed",
             age.as_secs(),
-            READ_AGAIN.as_secs(),
+            REREAD_TIME.as_secs(),
         ))),
-        Some(_) => sign_by_next(directory, hosts, now),
+        Some(_) => switch_to_next(directory, hosts, now),
     }?;
     let embedding = before.rewrite(directory)?;
     renewed.next += &apply_again(&embedding);
@@ -128,7 +128,7 @@ impl EmbeddedFiles {
     fn rewrite(&self, directory: &Path) -> Result<Vec<&'static str>, CommandError> {
         let Self(now) = Self::read(directory);
         let mut rewritten = Vec::new();
-        for path in EMBEDDING {
+        for path in EMBEDDING_FILES {
             let Ok(before) = read_text(&directory.join(path), CONFIGURATION_BYTES) else {
                 continue;
             };
@@ -192,7 +192,7 @@ fn trust_both(directory: &Path, now: SystemTime) -> Result<RenewalResult, Comman
     })
 }
 
-fn sign_by_next(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<RenewalResult, CommandError> {
+fn switch_to_next(directory: &Path, hosts: &[Host], now: SystemTime) -> Result<RenewalResult, CommandError> {
     let authority = authority(directory, NEXT, now)?;
     let mut files = issue(directory, &authority, hosts)?;
     // The next certificate is removed last: as long as it exists, this step can be repeated.
@@ -226,7 +226,7 @@ fn trust(directory: &Path, before: &[u8], trusted: Vec<u8>) -> Result<Vec<&'stat
     let (old, new) = (STANDARD.encode(before), STANDARD.encode(&trusted));
     let mut files = vec![TRUSTED];
     replace(directory, &File::open(TRUSTED, trusted))?;
-    for path in REGISTRATIONS {
+    for path in WEBHOOK_CONFIGURATION_FILES {
         let Ok(text) = read_text(&directory.join(path), CONFIGURATION_BYTES) else {
             continue;
         };
@@ -234,7 +234,7 @@ fn trust(directory: &Path, before: &[u8], trusted: Vec<u8>) -> Result<Vec<&'stat
             replace(directory, &File::open(path, text.replace(&old, &new)))?;
             files.push(path);
         } else {
-            output::complain(format_args!(
+            output::print_error(format_args!(
                 "the caBundle in {path} differs from the old {TRUSTED}: replace it with the new \
                  content, as base64"
             ));

@@ -239,19 +239,19 @@ impl WebhookCredentials {
         if self.tokens.is_empty() {
             repaired.tokens = vec![new_token()?];
         }
-        repaired.drop_others();
+        repaired.drop_unused();
         let is_same =
             repaired.tokens.len() == self.tokens.len() && repaired.authorities() == self.authorities();
-        Ok((!is_same).then(|| repaired.since(rules)))
+        Ok((!is_same).then(|| repaired.changed_now(rules)))
     }
 
     /// Removes tokens and CAs that do not belong to the phase. Otherwise, whoever once wrote to the
     /// Secret could continue to call the gateways, or to impersonate them.
-    fn drop_others(&mut self) {
+    fn drop_unused(&mut self) {
         let is_settled = self.phase == RotationPhase::Settled;
         self.tokens.truncate(if is_settled { 1 } else { 2 });
         if let Some(certificates) = self.certificates.as_mut().filter(|_| is_settled) {
-            certificates.trust_issuer_alone();
+            certificates.trust_only_issuer();
         }
     }
 
@@ -268,7 +268,7 @@ impl WebhookCredentials {
             RotationPhase::Switched if self.is_older_than(rules.propagation, rules) => next.settle(),
             _ => return Ok(None),
         }
-        Ok(Some(next.since(rules)))
+        Ok(Some(next.changed_now(rules)))
     }
 
     fn prepare(&mut self, rules: &RotationRules<'_>) -> Result<(), ErrorStack> {
@@ -297,11 +297,11 @@ impl WebhookCredentials {
         self.phase = RotationPhase::Settled;
         self.tokens.truncate(1);
         if let Some(certificates) = &mut self.certificates {
-            certificates.trust_issuer_alone();
+            certificates.trust_only_issuer();
         }
     }
 
-    fn since(mut self, rules: &RotationRules<'_>) -> Self {
+    fn changed_now(mut self, rules: &RotationRules<'_>) -> Self {
         self.changed = Some(rules.now.into());
         self
     }
@@ -400,7 +400,7 @@ impl ServingCertificates {
         X509::stack_from_pem(&self.trusted).ok()?.into_iter().find(signed)
     }
 
-    fn trust_issuer_alone(&mut self) {
+    fn trust_only_issuer(&mut self) {
         if X509::stack_from_pem(&self.trusted).is_ok_and(|trusted| trusted.len() == 1) {
             return;
         }

@@ -18,7 +18,7 @@ use portcullis_cel::json::{Document, Node, patch};
 use portcullis_policy::admission::exceptions::NotExcused;
 use portcullis_policy::admission::matching::Mismatch;
 use portcullis_policy::admission::run::{MatchFinding, PolicyExpression, Recorder, TraceStep};
-use portcullis_policy::admission::webhook::{Call, WebhookAnswer};
+use portcullis_policy::admission::webhook::{Call, WebhookCallResult};
 use portcullis_policy::admission::{
     Chain, GrantReview, Outcome, Phase, Progress, Request, RunOptions, may_read,
 };
@@ -46,7 +46,7 @@ struct AdmissionReplay<'a> {
     recorded: &'a RecordLine<'a>,
     watch: RedactionWatch,
     /// The indexes of the recorded responses that were used.
-    given: Vec<usize>,
+    used_responses: Vec<usize>,
 }
 
 /// The decision that was recorded.
@@ -81,7 +81,7 @@ impl ReplayDecider<'_> {
             .map_err(|_| RecordingError::Field("review"))?;
         let policies = self.policies.policies.for_cluster(&self.recorded.text("cluster"));
         let own = policies.authorize(&review.attributes, self.now);
-        if let Some(decision) = self.by_absent_access_request(policies, &own) {
+        if let Some(decision) = self.decision_of_missing_access_request(policies, &own) {
             return Ok(decision);
         }
         let authorizers = self.policies.authorizers.as_slice();
@@ -105,7 +105,7 @@ impl ReplayDecider<'_> {
     /// The decision if the recorded one was caused by an AccessRequest that `policies` lack: it
     /// still allows what no policy decides, but whether it lifts a Deny or Limit is unknown. `None`
     /// if `own`, the decision of `policies`, applies.
-    fn by_absent_access_request(
+    fn decision_of_missing_access_request(
         &self,
         policies: &PolicySet,
         own: &Authorization<'_>,
@@ -173,7 +173,7 @@ impl ReplayDecider<'_> {
         let replay = AdmissionReplay {
             recorded: self.recorded,
             watch: RedactionWatch::new(&self.recorded.redacted()),
-            given: Vec::new(),
+            used_responses: Vec::new(),
         };
         let only = (!name.is_empty()).then_some(name.as_str());
         // The outcome is already known.
@@ -190,14 +190,14 @@ impl ReplayDecider<'_> {
             self.policies.admission.for_cluster(&cluster),
         );
         let only = (!name.is_empty()).then_some(name.as_str());
-        if only.is_some_and(|name| !set.has(phase, name)) {
+        if only.is_some_and(|name| !set.has_policy_or_configuration(phase, name)) {
             let why = format!("there is no policy or webhook configuration `{name}` for its endpoint");
             return Ok(ReplayDecision::Unknown(why));
         }
         let replay = AdmissionReplay {
             recorded: self.recorded,
             watch: RedactionWatch::new(&self.recorded.redacted()),
-            given: Vec::new(),
+            used_responses: Vec::new(),
         };
         if replay.watch.is_any() && review.request.request_kind.group == OWN_GROUP {
             let why =
@@ -231,7 +231,7 @@ impl AdmissionReplay<'_> {
         let outcome = loop {
             let run = RunOptions {
                 only,
-                grants: Some(GrantReview {
+                reauthorization: Some(GrantReview {
                     policies: access,
                     is_allowed_elsewhere: false,
                 }),
@@ -241,7 +241,7 @@ impl AdmissionReplay<'_> {
             };
             match chain.advance(set, request, run, answers) {
                 Progress::Done(outcome) => break *outcome,
-                Progress::Ask(calls) => {
+                Progress::Calls(calls) => {
                     answers = calls
                         .iter()
                         .map(|call| self.answer(call))
@@ -249,14 +249,14 @@ impl AdmissionReplay<'_> {
                 }
             }
         };
-        match self.watch.into_touched() {
+        match self.watch.into_dependency() {
             Some(why) => Err(why),
             None => Ok(outcome),
         }
     }
 
     /// The recorded response of the webhook to the same request.
-    fn answer(&mut self, call: &Call) -> Result<WebhookAnswer, String> {
+    fn answer(&mut self, call: &Call) -> Result<WebhookCallResult, String> {
         let asked = object_state(call).within(self.watch.is_any());
         let id = call.webhook.id();
         let of_call = |(_, line): &(usize, CallLine<'_>)| line.is_of(call);
@@ -269,7 +269,9 @@ impl AdmissionReplay<'_> {
         let is_same =
             |(_, line): &&(usize, CallLine<'_>)| line.object() == asked && asked != ObjectState::Redacted;
         let same: Vec<_> = all.iter().filter(is_same).collect();
-        let fresh = same.iter().find(|(index, _)| !self.given.contains(index));
+        let fresh = same
+            .iter()
+            .find(|(index, _)| !self.used_responses.contains(index));
         let Some((index, line)) = fresh.or(same.last()).copied() else {
             return Err(format!(
                 "the webhook {id} would be called with an object that differs from the recorded one"
@@ -278,8 +280,8 @@ impl AdmissionReplay<'_> {
         if line.is_redacted || line.patch().is_some_and(|patch| self.touches(patch)) {
             return Err(format!("the patch of the webhook {id} changes redacted fields"));
         }
-        self.given.push(*index);
-        Ok(WebhookAnswer {
+        self.used_responses.push(*index);
+        Ok(WebhookCallResult {
             result: line.answer(),
             took: std::time::Duration::ZERO,
         })
@@ -340,7 +342,7 @@ impl RedactionWatch {
     }
 
     /// Notes that the evaluation depends on redacted data.
-    pub(crate) fn touch(&self, why: impl FnOnce() -> String) {
+    pub(crate) fn note_dependency(&self, why: impl FnOnce() -> String) {
         let mut touched = self.touched.borrow_mut();
         if touched.is_none() {
             *touched = Some(why());
@@ -348,12 +350,12 @@ impl RedactionWatch {
     }
 
     /// Why the decision is unknown, if it is.
-    pub(crate) fn into_touched(self) -> Option<String> {
+    pub(crate) fn into_dependency(self) -> Option<String> {
         self.touched.into_inner()
     }
 
     /// Whether a redacted place overlaps with `path` in the object or old object.
-    fn hides(&self, path: &[&str]) -> bool {
+    fn is_redacted(&self, path: &[&str]) -> bool {
         self.places.iter().any(|place| {
             let is_object = matches!(place.first().map(String::as_str), Some("object" | "oldObject"));
             let mut both = place.iter().skip(1).zip(path);
@@ -367,23 +369,23 @@ impl RedactionWatch {
             return true;
         };
         let steps: Vec<&str> = steps.iter().map(AsRef::as_ref).collect();
-        self.hides(&steps)
+        self.is_redacted(&steps)
     }
 
-    fn look(&self, program: &Program, what: impl Fn() -> String) {
+    fn note_read(&self, program: &Program, what: impl Fn() -> String) {
         if self.is_any() && may_read(program, &self.places) {
-            self.touch(|| format!("{} may read redacted fields", what()));
+            self.note_dependency(|| format!("{} may read redacted fields", what()));
         }
     }
 
     /// Notes if labels determine whether something applies, and are redacted.
-    fn selects(&self, finding: &MatchFinding<'_>, what: impl Fn() -> String) {
+    fn note_selection(&self, finding: &MatchFinding<'_>, what: impl Fn() -> String) {
         let is_by_labels = match finding {
             MatchFinding::Applies { .. } | MatchFinding::Fails(_) => true,
             MatchFinding::Misses(mismatch) => matches!(mismatch, Mismatch::Object | Mismatch::Namespace),
         };
-        if is_by_labels && self.hides(&["metadata", "labels"]) {
-            self.touch(|| format!("{} selects by labels, but these are redacted", what()));
+        if is_by_labels && self.is_redacted(&["metadata", "labels"]) {
+            self.note_dependency(|| format!("{} selects by labels, but these are redacted", what()));
         }
     }
 }
@@ -396,13 +398,17 @@ impl Recorder for RedactionWatch {
                 kind: CauseKind::AuthorizationPolicy,
                 ..
             } => {}
-            TraceStep::Policy { kind, name, finding } => self.selects(&finding, || format!("{kind}/{name}")),
-            TraceStep::Binding { name, finding } => self.selects(&finding, || format!("the binding {name}")),
+            TraceStep::Policy { kind, name, finding } => {
+                self.note_selection(&finding, || format!("{kind}/{name}"))
+            }
+            TraceStep::Binding { name, finding } => {
+                self.note_selection(&finding, || format!("the binding {name}"))
+            }
             TraceStep::Webhook { webhook, finding } => {
-                self.selects(&finding, || format!("the webhook {}", webhook.id()));
+                self.note_selection(&finding, || format!("the webhook {}", webhook.id()));
             }
             TraceStep::Variable { name, program, .. } => {
-                self.look(program, || format!("the variable `{name}`"));
+                self.note_read(program, || format!("the variable `{name}`"));
             }
             TraceStep::Expression {
                 part, program, text, ..
@@ -412,20 +418,20 @@ impl Recorder for RedactionWatch {
                 PolicyExpression::Condition(_)
                 | PolicyExpression::ObjectCondition(_)
                 | PolicyExpression::Validation(_) => {
-                    self.look(program, || format!("`{text}`"));
+                    self.note_read(program, || format!("`{text}`"));
                 }
                 // The result is typed and compared as a whole.
                 PolicyExpression::Mutation(_) => {
-                    self.touch(|| "a mutation changes an object with redacted fields".to_owned());
+                    self.note_dependency(|| "a mutation changes an object with redacted fields".to_owned());
                 }
             },
             TraceStep::Exception { name, found, .. } => {
                 if !matches!(
                     found,
                     Err(NotExcused::Ended | NotExcused::Subjects | NotExcused::Rules)
-                ) && self.hides(&["metadata", "labels"])
+                ) && self.is_redacted(&["metadata", "labels"])
                 {
-                    self.touch(|| {
+                    self.note_dependency(|| {
                         format!(
                             "AdmissionException/{name} selects by labels, but these are \
                         redacted"
@@ -434,16 +440,16 @@ impl Recorder for RedactionWatch {
                 }
             }
             TraceStep::Initializer { .. } => {
-                if self.hides(&["metadata", "initializers"]) {
-                    self.touch(|| "the initializers of the object are redacted".to_owned());
+                if self.is_redacted(&["metadata", "initializers"]) {
+                    self.note_dependency(|| "the initializers of the object are redacted".to_owned());
                 }
             }
             TraceStep::Run { .. }
             | TraceStep::Changed { .. }
             | TraceStep::Decided(_)
-            | TraceStep::Again
-            | TraceStep::Asked { .. }
-            | TraceStep::Answered(_) => {}
+            | TraceStep::Reinvocation
+            | TraceStep::Called { .. }
+            | TraceStep::CallCompleted(_) => {}
         }
     }
 }
@@ -458,7 +464,7 @@ const ENTRY_BYTES: usize = 64;
 
 /// The number of hash maps among which reviews are distributed, so that threads seldom wait for a
 /// lock.
-const PARTS: usize = 64;
+const MAPS: usize = 64;
 
 /// Two hashes with random keys, so that no review can be crafted with the hashes of another.
 type ReviewKey = [u64; 2];
@@ -496,7 +502,7 @@ impl DistinctReviews {
         }
         Self {
             hashers: [RandomState::new(), RandomState::new()],
-            known: (0..PARTS).map(|_| Mutex::default()).collect(),
+            known: (0..MAPS).map(|_| Mutex::default()).collect(),
             left: AtomicUsize::new(bytes),
             boundaries,
         }
@@ -537,7 +543,7 @@ impl DistinctReviews {
         let texts = match &outcome {
             ReviewComparison::Same => 0,
             ReviewComparison::Changed(group, ()) => group.cause.len(),
-            ReviewComparison::Lost(group, why, ()) => group.cause.len() + why.len(),
+            ReviewComparison::UnknownDenial(group, why, ()) => group.cause.len() + why.len(),
             ReviewComparison::Unknown(why) => why.len(),
         };
         let bytes = ENTRY_BYTES + size_of::<ReviewComparison<()>>() * usize::from(texts > 0) + texts;
@@ -556,7 +562,7 @@ impl DistinctReviews {
     }
 
     fn part(&self, [hash, _]: ReviewKey) -> Option<&Mutex<HashMap<ReviewKey, KnownOutcome>>> {
-        let part = usize::try_from(hash % PARTS as u64).ok()?;
+        let part = usize::try_from(hash % MAPS as u64).ok()?;
         self.known.get(part)
     }
 }

@@ -17,8 +17,8 @@ use portcullis_policy::admission::Phase;
 use portcullis_policy::api::{AdmissionReview, SubjectAccessReview};
 use portcullis_policy::explain::Lines;
 use portcullis_policy::explain::recorded::{
-    ChangeGroup, ReplayDecision, ReplaySummary, ReviewComparison, UnknownReason, about, of_group,
-    target_in_words,
+    ChangeGroup, ReplayDecision, ReplaySummary, ReviewComparison, UnknownReason, qualified_resource,
+    request_in_words, target_in_words,
 };
 use portcullis_policy::model::{Decision, User};
 
@@ -59,7 +59,7 @@ struct ChangeReport {
     count: u64,
     /// How often such requests were made, with `--weigh`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    asked: Option<AskedBefore>,
+    asked: Option<RequestUsage>,
     /// Whether `--allow-changes` matches the group.
     allowed: bool,
     example: Option<Box<ChangeExample>>,
@@ -81,7 +81,7 @@ struct GroupQuestions {
 
 /// How often the requests of a group were made, according to usage.
 #[derive(Debug, Serialize)]
-pub(crate) struct AskedBefore {
+pub(crate) struct RequestUsage {
     /// The number of requests, regardless of their decision.
     pub(crate) count: u64,
     /// The number of distinct requests in the recording.
@@ -137,7 +137,7 @@ impl ReplayReport {
 
     pub(crate) fn print(&self, format: ReplayFormat) -> Result<(), CommandError> {
         for file in &self.cut {
-            output::complain(format_args!(
+            output::print_error(format_args!(
                 "the last line of `{file}` is cut off, as when a process is killed: skipped"
             ));
         }
@@ -303,7 +303,7 @@ pub(crate) fn compared(
         {
             let group = ChangeGroup::lost(&before);
             let example = ChangeExample::new(place, recorded, before.reason, why.clone());
-            return ReviewComparison::Lost(group, why, Box::new(example));
+            return ReviewComparison::UnknownDenial(group, why, Box::new(example));
         }
         (ReplayDecision::Unknown(why), _) | (_, ReplayDecision::Unknown(why)) => {
             return ReviewComparison::Unknown(why);
@@ -358,7 +358,7 @@ fn is_same_patch(recorded: &RecordLine<'_>, before: Option<&str>, now: Option<&s
 
 impl ChangeExample {
     fn new((file, line): (&Path, u64), recorded: &RecordLine<'_>, before: String, now: String) -> Self {
-        let (user, request) = asked(recorded).unwrap_or_default();
+        let (user, request) = user_and_request(recorded).unwrap_or_default();
         Self {
             file: file.display().to_string(),
             line,
@@ -376,7 +376,7 @@ impl ChangeExample {
 }
 
 /// The user, and a description of the request.
-fn asked(recorded: &RecordLine<'_>) -> Option<(User<'static>, String)> {
+fn user_and_request(recorded: &RecordLine<'_>) -> Option<(User<'static>, String)> {
     let text = recorded.review.raw();
     if recorded.endpoint == Endpoint::Authorize {
         let review = SubjectAccessReview::decode(text.as_bytes()).ok()?;
@@ -385,12 +385,12 @@ fn asked(recorded: &RecordLine<'_>) -> Option<(User<'static>, String)> {
     }
     let document = Document::parse(text).ok()?;
     let request = AdmissionReview::decode(&document).ok()?.request;
-    let resource = of_group(
+    let resource = qualified_resource(
         &request.resource.resource,
         &request.subresource,
         &request.resource.group,
     );
-    let words = about(
+    let words = request_in_words(
         request.operation.as_str(),
         &resource,
         &request.namespace,
@@ -425,7 +425,8 @@ impl ChangeWeights {
 
     /// Adds a review whose decision changes. Each distinct request counts once.
     pub(crate) fn add<E>(&mut self, recorded: &RecordLine<'_>, compared: &ReviewComparison<E>) {
-        let (ReviewComparison::Changed(group, _) | ReviewComparison::Lost(group, _, _)) = compared else {
+        let (ReviewComparison::Changed(group, _) | ReviewComparison::UnknownDenial(group, _, _)) = compared
+        else {
             return;
         };
         let Some(question) = question_of(recorded) else {
@@ -442,11 +443,11 @@ impl ChangeWeights {
     }
 
     /// How often the requests of `group` were made.
-    pub(crate) fn of(&self, group: &ChangeGroup) -> AskedBefore {
+    pub(crate) fn of(&self, group: &ChangeGroup) -> RequestUsage {
         let questions = self.by_group.get(group);
         let weight = questions.and_then(|questions| questions.weight.clone());
         let weight = weight.unwrap_or_default();
-        AskedBefore {
+        RequestUsage {
             count: weight.count,
             questions: questions.map_or(0, |questions| questions.seen.len()),
             first: weight.first,
@@ -455,9 +456,9 @@ impl ChangeWeights {
     }
 }
 
-// === impl AskedBefore ===
+// === impl RequestUsage ===
 
-impl AskedBefore {
+impl RequestUsage {
     pub(crate) fn in_words(&self) -> String {
         let questions = output::count(self.questions as u64, "different question");
         match self.count {

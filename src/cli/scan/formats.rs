@@ -28,7 +28,7 @@ const MAX_RESULTS: usize = 1000;
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
 /// The outcomes that are reported, most severe first.
-const REPORTED: [ScanOutcome; 4] = [
+const REPORTED_OUTCOMES: [ScanOutcome; 4] = [
     ScanOutcome::Fail,
     ScanOutcome::Error,
     ScanOutcome::Warn,
@@ -45,7 +45,7 @@ pub(crate) struct OpenReports {
 #[derive(Default)]
 struct NamespaceReport {
     summary: ScanSummary,
-    results: [Vec<ScanFinding>; REPORTED.len()],
+    results: [Vec<ScanFinding>; REPORTED_OUTCOMES.len()],
 }
 
 impl OpenReports {
@@ -66,7 +66,7 @@ impl OpenReports {
         };
         let report = self.namespaces.entry(namespace.to_string()).or_default();
         report.summary.count(finding.result);
-        let sorts = REPORTED.iter().zip(&mut report.results);
+        let sorts = REPORTED_OUTCOMES.iter().zip(&mut report.results);
         let kept = sorts.filter(|(sort, _)| **sort == finding.result);
         for (_, kept) in kept.filter(|(_, kept)| kept.len() < MAX_RESULTS) {
             kept.push(finding.clone());
@@ -100,7 +100,7 @@ impl NamespaceReport {
             "source": NAME,
             "configuration": {"limits": {
                 "maxResults": MAX_RESULTS,
-                "statusFilter": REPORTED.map(ScanOutcome::as_str),
+                "statusFilter": REPORTED_OUTCOMES.map(ScanOutcome::as_str),
             }},
             "summary": self.summary,
             "results": results,
@@ -244,7 +244,7 @@ pub(crate) struct SarifReport {
 impl SarifReport {
     /// Writes a result, unless the object passes or was skipped.
     pub(crate) fn finding(&mut self, out: &mut impl Write, finding: &ScanFinding) -> io::Result<()> {
-        if finding.result.refuses() || finding.result == ScanOutcome::Warn {
+        if finding.result.rejects() || finding.result == ScanOutcome::Warn {
             self.policies.insert(rule_of(finding));
             self.separate(out)?;
             write!(out, "{}", sarif_result(finding))?;
@@ -265,7 +265,7 @@ impl SarifReport {
     pub(crate) fn end(&self, out: &mut impl Write) -> io::Result<()> {
         let rule =
             |policy: &Arc<str>| json!({"id": &**policy, "shortDescription": {"text": description(policy)}});
-        let log = output::log(self.policies.iter().map(rule).collect(), Vec::new());
+        let log = output::sarif_log(self.policies.iter().map(rule).collect(), Vec::new());
         let none = if self.has_one {
             ""
         } else {
@@ -320,7 +320,7 @@ fn sarif_result(finding: &ScanFinding) -> Value {
             ScanOutcome::Warn => "warning",
             ScanOutcome::Pass | ScanOutcome::Skip => "none",
         },
-        "message": output::message(&format!("{object}: {message}")),
+        "message": output::sarif_message(&format!("{object}: {message}")),
         "locations": [location],
     })
 }
@@ -397,7 +397,7 @@ impl ScanOutcome {
     }
 
     /// Whether the object would be rejected.
-    pub(crate) const fn refuses(self) -> bool {
+    pub(crate) const fn rejects(self) -> bool {
         matches!(self, Self::Fail | Self::Error)
     }
 }
@@ -422,7 +422,7 @@ impl ScanSummary {
     }
 
     /// Whether no object would be rejected.
-    pub(crate) const fn is_sound(&self) -> bool {
+    pub(crate) const fn has_no_rejections(&self) -> bool {
         self.fail == 0 && self.error == 0
     }
 }

@@ -28,7 +28,7 @@ use portcullis_cel::json;
 use portcullis_policy::admission::matching::MissingNamespace;
 use portcullis_policy::admission::{AdmissionSet, ParamKind};
 use portcullis_policy::document::{Document, Node};
-use portcullis_policy::explain::objects::{self, CustomKinds};
+use portcullis_policy::explain::objects::{self, KnownKinds};
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::manifest;
 use portcullis_policy::model::NAMESPACE_NAME_LABEL;
@@ -152,7 +152,7 @@ pub(crate) enum InputPart {
 pub(crate) struct Survey {
     pub(crate) namespaces: Vec<Arc<json::Document<'static>>>,
     pub(crate) parameters: Vec<Arc<json::Document<'static>>>,
-    pub(crate) kinds: CustomKinds,
+    pub(crate) kinds: KnownKinds,
     /// The errors of definitions.
     pub(crate) faults: Faults,
 }
@@ -182,9 +182,9 @@ impl ScanInput {
                 parts.push(InputPart::Text(text));
                 continue;
             }
-            let files = policy_files::applied(std::slice::from_ref(path))?;
+            let files = policy_files::applied_files(std::slice::from_ref(path))?;
             if path.is_dir() && files == [path.clone()] {
-                output::complain(format_args!(
+                output::print_error(format_args!(
                     "warning: there is no manifest in `{}`",
                     path.display()
                 ));
@@ -197,7 +197,7 @@ impl ScanInput {
 
     /// Reads all input once to find parameters, Namespaces and CustomResourceDefinitions. Other
     /// errors than those of definitions are reported by the second reading.
-    pub(crate) fn survey(&self, set: &AdmissionSet, kinds: CustomKinds) -> Survey {
+    pub(crate) fn survey(&self, set: &AdmissionSet, kinds: KnownKinds) -> Survey {
         let mut survey = Survey {
             kinds,
             ..Survey::default()
@@ -246,7 +246,7 @@ impl InputPart {
             cluster: None,
         };
         manifest::each_object(&source, faults, |document| {
-            match objects::is_of_program(&document) {
+            match objects::is_portcullis_file(&document) {
                 true => ControlFlow::Continue(()),
                 false => take(document),
             }
@@ -315,7 +315,7 @@ pub(crate) fn scan_cluster(
     let mut progress = ProgressLine::new();
     let mut judged = 0_u64;
     let set = scanner.loaded.admission.for_cluster(&scanner.cluster);
-    for resource in scanned(cluster, set, place) {
+    for resource in scanned_resources(cluster, set, place) {
         cluster.list(resource, place, |page| {
             progress.show(|| format!("{}: {}", resource.name(), output::count(judged, "object")));
             let objects: Vec<Document> = page
@@ -323,7 +323,7 @@ pub(crate) fn scan_cluster(
                 .map(|object| Document::new(None, Node::from_json(object)))
                 .collect();
             judged += objects.len() as u64;
-            let found = in_order(&objects, |object| scanner.scan(object));
+            let found = parallel_map(&objects, |object| scanner.scan(object));
             progress.clear();
             for one in found {
                 match one {
@@ -331,7 +331,7 @@ pub(crate) fn scan_cluster(
                         one.findings.iter().for_each(|finding| reports.add(finding));
                         report.object(&one)?;
                     }
-                    Err(fault) => output::complain(format_args!("warning: {fault}; it is skipped")),
+                    Err(fault) => output::print_error(format_args!("warning: {fault}; it is skipped")),
                 }
             }
             report.flush()
@@ -342,13 +342,13 @@ pub(crate) fn scan_cluster(
 }
 
 /// The resources to list, each in the version that the API server prefers.
-fn scanned<'c>(
+fn scanned_resources<'c>(
     cluster: &'c LiveCluster,
     set: &AdmissionSet,
     place: ListedPlace<'_>,
 ) -> Vec<&'c ServedResource> {
     let mut seen = BTreeSet::new();
-    let judges_pods = set.may_judge_creation("pods");
+    let judges_pods = set.may_validate_creation("pods");
     let is_scanned = |resource: &&'c ServedResource| {
         let (group, name) = (resource.group.as_str(), resource.resource.as_str());
         let is_workload = judges_pods && WORKLOADS.contains(&(group, name));
@@ -356,7 +356,7 @@ fn scanned<'c>(
             && (resource.is_namespaced || place == ListedPlace::Everywhere)
             // Events are records that are deleted within the hour.
             && name != "events"
-            && (is_workload || set.may_judge_creation(name))
+            && (is_workload || set.may_validate_creation(name))
             && seen.insert((group, name))
     };
     cluster.resources().iter().filter(is_scanned).collect()
@@ -367,7 +367,7 @@ fn scanned<'c>(
 /// # Errors
 ///
 /// The objects cannot be listed.
-pub(crate) fn surroundings(
+pub(crate) fn namespaces_and_parameters(
     cluster: &LiveCluster,
     kinds: &[ParamKind],
 ) -> Result<[Vec<std::sync::Arc<json::Document<'static>>>; 2], CommandError> {
@@ -444,7 +444,7 @@ impl Scan {
 
 /// Applies `work` to all `items`, in as many threads as there are processors. The results are in
 /// order.
-pub(crate) fn in_order<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub(crate) fn parallel_map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     if threads == 1 || items.len() < 2 {
         return items.iter().map(work).collect();
@@ -474,15 +474,15 @@ fn take<'i, T>(items: &'i [T], next: &AtomicUsize) -> Option<(usize, &'i T)> {
 
 #[cfg(test)]
 mod tests {
-    use super::in_order;
+    use super::parallel_map;
 
     #[test]
     fn results_are_in_the_order_of_the_items() {
         let items: Vec<u32> = (0..1000).collect();
         assert_eq!(
-            in_order(&items, |item| item * 2),
+            parallel_map(&items, |item| item * 2),
             items.iter().map(|item| item * 2).collect::<Vec<_>>()
         );
-        assert_eq!(in_order(&[] as &[u32], |item| *item), Vec::<u32>::new());
+        assert_eq!(parallel_map(&[] as &[u32], |item| *item), Vec::<u32>::new());
     }
 }

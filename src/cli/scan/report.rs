@@ -88,7 +88,7 @@ pub(crate) struct ScanTotals {
     /// The number of objects to which no policy applies.
     pub(crate) unmatched: u64,
     /// The number of objects to which policies apply, all with unknown outcome.
-    pub(crate) unjudged: u64,
+    pub(crate) unknown: u64,
 }
 
 impl ScanReport {
@@ -120,7 +120,7 @@ impl ScanReport {
     /// # Errors
     ///
     /// Standard output cannot be written to.
-    pub(crate) fn skipped(&mut self, findings: &[ScanFinding]) -> Result<(), CommandError> {
+    pub(crate) fn add_skipped(&mut self, findings: &[ScanFinding]) -> Result<(), CommandError> {
         let mut findings = findings.iter();
         findings
             .try_for_each(|finding| self.finding(finding, || Some(policy(finding))))
@@ -138,7 +138,7 @@ impl ScanReport {
             let key = (Arc::clone(&object.kind), reason.clone());
             self.unmatched
                 .entry(key)
-                .or_insert_with(|| CountedObjects::before(object))
+                .or_insert_with(|| CountedObjects::starting_with(object))
                 .count += 1;
         }
         self.unknown_namespaces.extend(judged.unknown_namespace.clone());
@@ -179,7 +179,9 @@ impl ScanReport {
                 ScanOutcome::Skip => {
                     let key = (Arc::clone(&finding.policy), Arc::clone(&finding.message));
                     let skipped = text.skipped.entry(key);
-                    skipped.or_insert_with(|| CountedObjects::before(finding)).count += 1;
+                    skipped
+                        .or_insert_with(|| CountedObjects::starting_with(finding))
+                        .count += 1;
                     Ok(())
                 }
                 // The table prints it with its object.
@@ -220,13 +222,13 @@ impl ScanReport {
     pub(crate) fn finish(mut self) -> Result<ScanTotals, CommandError> {
         self.end().map_err(CommandError::Output)?;
         if !self.unknown_namespaces.is_empty() {
-            output::complain(unknown_namespaces(&self.unknown_namespaces));
+            output::print_error(unknown_namespaces(&self.unknown_namespaces));
         }
         Ok(ScanTotals {
-            is_sound: self.summary.is_sound(),
+            is_sound: self.summary.has_no_rejections(),
             objects: self.objects,
             unmatched: self.unmatched(),
-            unjudged: self.unjudged,
+            unknown: self.unjudged,
         })
     }
 
@@ -320,7 +322,7 @@ impl ScanTable {
     fn object(&mut self, out: &mut impl Write, findings: &[ScanFinding]) -> io::Result<()> {
         let mut told = BTreeSet::new();
         let failing =
-            |finding: &&ScanFinding| finding.result.refuses() || finding.result == ScanOutcome::Warn;
+            |finding: &&ScanFinding| finding.result.rejects() || finding.result == ScanOutcome::Warn;
         for (at, finding) in findings.iter().enumerate().filter(|(_, one)| failing(one)) {
             let total = (Arc::clone(&finding.policy), Arc::clone(&finding.namespace));
             self.totals.entry(total).or_default().count(finding.result);
@@ -396,7 +398,7 @@ impl ScanTable {
 
 impl CountedObjects {
     /// A count of 0, for which `object` will be the first.
-    fn before(object: &ScanFinding) -> Self {
+    fn starting_with(object: &ScanFinding) -> Self {
         Self {
             count: 0,
             first: place_and_object(object),

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::formats::{ScanFinding, ScanOutcome};
-use super::tape::{MissedBy, NearestPolicy, PolicyJudgement, PolicyResultRecorder, PolicyResults};
+use super::tape::{MissedBy, NearestPolicy, PolicyOutcome, PolicyResultRecorder, PolicyResults};
 use portcullis_policy::admission::Phase;
 use portcullis_policy::admission::matching::{Constraints, UNKNOWN_NAMESPACE_REMEDY};
 use portcullis_policy::document::{Document, Node};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::{OfflineReview, OfflineReviewResult};
-use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest, ReviewOfManifest};
+use portcullis_policy::explain::objects::{KnownKinds, ManifestRequest, ReviewOfManifest};
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::field::Fault;
 use portcullis_policy::model::{CauseKind, LabelSelector, Time};
@@ -22,7 +22,7 @@ pub(crate) struct ObjectScanner {
     pub(crate) loaded: LoadedPolicies,
     pub(crate) cluster: String,
     pub(crate) now: Time,
-    pub(crate) kinds: CustomKinds,
+    pub(crate) kinds: KnownKinds,
     /// The request that is assumed for all objects.
     pub(crate) manifests: ManifestRequest,
     /// The phases for the objects themselves.
@@ -116,7 +116,7 @@ impl ObjectScanner {
 
     /// Findings about the policies that do not apply to any object, because their rules are not
     /// about creation.
-    pub(crate) fn not_asked(&self) -> Vec<ScanFinding> {
+    pub(crate) fn policies_not_at_creation(&self) -> Vec<ScanFinding> {
         let set = self.loaded.admission.for_cluster(&self.cluster);
         let finding = |policy: &str| ScanFinding {
             file: "".into(),
@@ -134,7 +134,7 @@ impl ObjectScanner {
             api_version: "admissionregistration.k8s.io/v1".into(),
             uid: "".into(),
         };
-        set.never_at_creation().map(finding).collect()
+        set.without_create_rules().map(finding).collect()
     }
 
     /// Why no policy applies to an object.
@@ -189,10 +189,10 @@ impl ObjectScanner {
             recorder: Some(&tape),
         };
         let answered = asked.answer(about.review.as_bytes());
-        let mut found = tape.into_judgements();
-        if !found.unsettled.is_empty() {
-            let unsettled = std::mem::take(&mut found.unsettled);
-            found.validating = unsettled.into_iter().map(without_mutation).collect();
+        let mut found = tape.into_results();
+        if !found.unknown_mutations.is_empty() {
+            let unsettled = std::mem::take(&mut found.unknown_mutations);
+            found.validating = unsettled.into_iter().map(with_mutation_note).collect();
             return found;
         }
         let judgements = &mut found.validating;
@@ -200,12 +200,12 @@ impl ObjectScanner {
             Ok(answered) => denial(&answered),
             Err(error) => Some(refusal(error.to_string(), ScanOutcome::Error)),
         };
-        let refuses = |one: &PolicyJudgement| one.result.refuses();
-        let is_unknown = |one: &PolicyJudgement| one.result == ScanOutcome::Skip && one.exception.is_empty();
+        let refuses = |one: &PolicyOutcome| one.result.rejects();
+        let is_unknown = |one: &PolicyOutcome| one.result == ScanOutcome::Skip && one.exception.is_empty();
         // The rejection by something other than a validation: a mutation, or the gateway itself.
         judgements.extend(denial.filter(|denial| {
             let explains =
-                |one: &PolicyJudgement| refuses(one) || (is_unknown(one) && one.policy == denial.policy);
+                |one: &PolicyOutcome| refuses(one) || (is_unknown(one) && one.policy == denial.policy);
             !judgements.iter().any(explains)
         }));
         found
@@ -213,21 +213,21 @@ impl ObjectScanner {
 }
 
 /// The rejection of the object, if it is rejected.
-fn denial(answered: &OfflineReviewResult) -> Option<PolicyJudgement> {
+fn denial(answered: &OfflineReviewResult) -> Option<PolicyOutcome> {
     let decided = match &answered.decided {
         Ok(decided) => decided,
         Err(missing) => return Some(refusal(missing.to_string(), ScanOutcome::Error)),
     };
     let denial = decided.outcome.denial.as_ref()?;
     let cause = decided.outcome.cause.as_ref();
-    Some(PolicyJudgement {
+    Some(PolicyOutcome {
         policy: cause.map(|cause| cause.name.to_string()).unwrap_or_default(),
         ..refusal(denial.message.clone(), ScanOutcome::Fail)
     })
 }
 
-const fn refusal(message: String, result: ScanOutcome) -> PolicyJudgement {
-    PolicyJudgement {
+const fn refusal(message: String, result: ScanOutcome) -> PolicyOutcome {
+    PolicyOutcome {
         policy: String::new(),
         binding: String::new(),
         result,
@@ -237,7 +237,7 @@ const fn refusal(message: String, result: ScanOutcome) -> PolicyJudgement {
     }
 }
 
-fn without_mutation(mut judgement: PolicyJudgement) -> PolicyJudgement {
+fn with_mutation_note(mut judgement: PolicyOutcome) -> PolicyOutcome {
     judgement.message.push_str(
         ": the result of this MutatingAdmissionPolicy is not known, nor that of the policies which see the \
         changed object",
@@ -281,15 +281,15 @@ impl ScanSubject {
     fn findings(
         &self,
         object: &Document,
-        judgements: Vec<PolicyJudgement>,
+        judgements: Vec<PolicyOutcome>,
         template: Option<&str>,
     ) -> Vec<ScanFinding> {
         let what = template.map_or("", |_| "the Pod that it creates: ");
-        let place = |one: &PolicyJudgement| match (&one.field, self.0.object_line) {
+        let place = |one: &PolicyOutcome| match (&one.field, self.0.object_line) {
             (Some(field), 1..) => object.field_position(&format!("{}{field}", template.unwrap_or_default())),
             (_, line) => (line, 0),
         };
-        let finding = |one: PolicyJudgement| ScanFinding {
+        let finding = |one: PolicyOutcome| ScanFinding {
             line: place(&one).0,
             column: place(&one).1,
             policy: one.policy.into(),

@@ -15,14 +15,14 @@ use portcullis_policy::admission::ValidationAction;
 use portcullis_policy::admission::exceptions::NotExcused;
 use portcullis_policy::admission::matching::Mismatch;
 use portcullis_policy::admission::run::{
-    BindingDecision, LastRead, MatchFinding, PolicyExpression, Recorder, TraceStep,
+    BindingDecision, LastSelectedField, MatchFinding, PolicyExpression, Recorder, TraceStep,
 };
 use portcullis_policy::admission::validating::ValidationDecision;
 use portcullis_policy::model::CauseKind;
 
 /// The outcome of one policy with one binding for an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PolicyJudgement {
+pub(crate) struct PolicyOutcome {
     pub(crate) policy: String,
     pub(crate) binding: String,
     pub(crate) result: ScanOutcome,
@@ -36,9 +36,9 @@ pub(crate) struct PolicyJudgement {
 #[derive(Debug, Default)]
 pub(crate) struct PolicyResults {
     /// The outcomes of ValidatingAdmissionPolicies, in their order.
-    pub(crate) validating: Vec<PolicyJudgement>,
+    pub(crate) validating: Vec<PolicyOutcome>,
     /// The MutatingAdmissionPolicies whose effect on the object is unknown.
-    pub(crate) unsettled: Vec<PolicyJudgement>,
+    pub(crate) unknown_mutations: Vec<PolicyOutcome>,
     /// Whether any policy applied to the object.
     pub(crate) is_matched: bool,
     /// If none applied, the policy that nearly applied.
@@ -72,10 +72,10 @@ pub(crate) struct NearestPolicy {
 
 /// Records the evaluation of one object.
 #[derive(Debug, Default)]
-pub(crate) struct PolicyResultRecorder(RefCell<TapeState>);
+pub(crate) struct PolicyResultRecorder(RefCell<RecorderState>);
 
 #[derive(Debug, Default)]
-struct TapeState {
+struct RecorderState {
     mutates: bool,
     /// The policy that is being matched.
     policy: String,
@@ -102,13 +102,13 @@ struct PolicyRun {
     fields: BTreeMap<usize, String>,
     /// The unknown data on which another expression depends.
     other: Option<&'static str>,
-    decided: Vec<PolicyJudgement>,
+    decided: Vec<PolicyOutcome>,
 }
 
 // === impl PolicyResultRecorder ===
 
 impl PolicyResultRecorder {
-    pub(crate) fn into_judgements(self) -> PolicyResults {
+    pub(crate) fn into_results(self) -> PolicyResults {
         let mut state = self.0.into_inner();
         state.close();
         state.judgements
@@ -151,9 +151,9 @@ impl Recorder for PolicyResultRecorder {
     }
 }
 
-// === impl TapeState ===
+// === impl RecorderState ===
 
-impl TapeState {
+impl RecorderState {
     fn compared(&mut self, binding: Option<&str>, finding: &MatchFinding<'_>) {
         match finding {
             MatchFinding::Applies { .. } => {}
@@ -197,10 +197,10 @@ impl TapeState {
             .filter(|open| open.policy == decided.policy && open.binding == binding);
         match own {
             Some(open) => {
-                let needs = open.needs(decided.index);
+                let needs = open.unknown_data(decided.index);
                 let field = decided.index.and_then(|index| open.fields.get(&index).cloned());
                 let judgement = judgement(decided, needs, for_subjects);
-                open.decided.push(PolicyJudgement { field, ..judgement });
+                open.decided.push(PolicyOutcome { field, ..judgement });
             }
             None => {
                 let judgement = judgement(decided, None, for_subjects);
@@ -219,7 +219,7 @@ impl TapeState {
         if self.mutates {
             let needs = open.condition.or(open.other);
             self.judgements
-                .unsettled
+                .unknown_mutations
                 .extend(needs.map(|needs| open.skip(needs)));
         } else {
             self.judgements.add(open.judged());
@@ -229,9 +229,9 @@ impl TapeState {
 
 impl PolicyResults {
     /// Merges the outcome for one parameter into those of the same policy and binding for others.
-    fn add(&mut self, judgement: PolicyJudgement) {
+    fn add(&mut self, judgement: PolicyOutcome) {
         let same =
-            |own: &&mut PolicyJudgement| own.policy == judgement.policy && own.binding == judgement.binding;
+            |own: &&mut PolicyOutcome| own.policy == judgement.policy && own.binding == judgement.binding;
         match self.validating.iter_mut().find(same) {
             Some(own) => own.merge(judgement),
             None => self.validating.push(judgement),
@@ -275,7 +275,7 @@ impl PolicyRun {
         &mut self,
         part: PolicyExpression<'_>,
         result: Result<&Value<'_>, &EvalError>,
-        read: LastRead<'_>,
+        read: LastSelectedField<'_>,
     ) {
         let needs = match result {
             Err(EvalError::Unknown(needs)) => Some(*needs),
@@ -303,15 +303,15 @@ impl PolicyRun {
     }
 
     /// The unknown data on which the decision of the validation `index` depends.
-    fn needs(&self, index: Option<usize>) -> Option<&'static str> {
+    fn unknown_data(&self, index: Option<usize>) -> Option<&'static str> {
         match index {
             Some(index) => self.validations.get(&index).copied(),
             None => self.other,
         }
     }
 
-    fn skip(&self, needs: &str) -> PolicyJudgement {
-        PolicyJudgement {
+    fn skip(&self, needs: &str) -> PolicyOutcome {
+        PolicyOutcome {
             policy: self.policy.clone(),
             binding: self.binding.clone(),
             result: ScanOutcome::Skip,
@@ -321,11 +321,11 @@ impl PolicyRun {
         }
     }
 
-    fn judged(self) -> PolicyJudgement {
+    fn judged(self) -> PolicyOutcome {
         if let Some(needs) = self.condition {
             return self.skip(needs);
         }
-        let mut judgement = PolicyJudgement {
+        let mut judgement = PolicyOutcome {
             result: ScanOutcome::Pass,
             message: String::new(),
             ..self.skip("")
@@ -339,12 +339,12 @@ impl PolicyRun {
     }
 }
 
-// === impl PolicyJudgement ===
+// === impl PolicyOutcome ===
 
-impl PolicyJudgement {
+impl PolicyOutcome {
     /// Keeps the more severe of both outcomes, or both messages if they are equally severe.
     fn merge(&mut self, other: Self) {
-        match other.gravity().cmp(&self.gravity()) {
+        match other.severity().cmp(&self.severity()) {
             Ordering::Less => {}
             Ordering::Greater => *self = other,
             Ordering::Equal => {
@@ -359,7 +359,7 @@ impl PolicyJudgement {
 
     /// An unknown outcome may be a rejection, so a warning must not hide it, and it must not hide a
     /// rejection. The outcome is not unknown if an exception admits the object.
-    fn gravity(&self) -> u8 {
+    fn severity(&self) -> u8 {
         match self.result {
             ScanOutcome::Pass => 0,
             ScanOutcome::Skip if !self.exception.is_empty() => 1,
@@ -383,7 +383,7 @@ fn judgement(
     decided: &BindingDecision<'_>,
     needs: Option<&'static str>,
     for_subjects: Option<&BTreeSet<String>>,
-) -> PolicyJudgement {
+) -> PolicyOutcome {
     let refuses = decided.actions.contains(&ValidationAction::Deny);
     let graver = |grave| if refuses { grave } else { ScanOutcome::Warn };
     let (result, message) = match decided.decision {
@@ -411,7 +411,7 @@ fn judgement(
         .exception
         .map(|exception| exception.name.clone())
         .unwrap_or_default();
-    PolicyJudgement {
+    PolicyOutcome {
         policy: decided.policy.to_owned(),
         binding: decided.binding.unwrap_or_default().to_owned(),
         result,

@@ -10,7 +10,7 @@ use super::scanner::{CREATED, ObjectScanner};
 use portcullis_policy::document::{Document, Node};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::OfflineReview;
-use portcullis_policy::explain::objects::{CustomKinds, ManifestRequest};
+use portcullis_policy::explain::objects::{KnownKinds, ManifestRequest};
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::manifest::{Options, Source, load};
 use portcullis_policy::model::Time;
@@ -209,7 +209,7 @@ fn scanner(manifests: &[Value]) -> ObjectScanner {
         loaded: loaded(manifests),
         cluster: "c".into(),
         now: Time::parse("2026-12-01T00:00:00Z").unwrap(),
-        kinds: CustomKinds::default(),
+        kinds: KnownKinds::default(),
         manifests: ManifestRequest::default(),
         phases: CREATED,
     }
@@ -320,7 +320,7 @@ proptest! {
         let object = pod(&labels);
         let document = Document::new(None, Node::from_json(object));
         let findings = scanner.scan(&document).unwrap().findings;
-        let refuses = findings.iter().any(|finding| finding.result.refuses());
+        let refuses = findings.iter().any(|finding| finding.result.rejects());
         let is_unknown = findings.iter()
             .any(|finding| finding.result == ScanOutcome::Skip && finding.exception.is_empty());
         // An exception for some may let pass what a scan says is refused.
@@ -357,7 +357,7 @@ proptest! {
         let findings = scanner.scan(&document).unwrap().findings;
         let review = scanner.manifests.review(&document, &[], &scanner.kinds, &mut Vec::new()).unwrap().review;
         prop_assert!(findings.iter().all(|finding| finding.result != ScanOutcome::Skip), "{:?}", findings);
-        let refuses = findings.iter().any(|finding| finding.result.refuses());
+        let refuses = findings.iter().any(|finding| finding.result.rejects());
         prop_assert_eq!(admits(&scanner, &review, USERS[2], None), !refuses, "{:?}", findings);
     }
 }

@@ -20,7 +20,7 @@ const MAX_PART_BYTES: usize = 8 << 20;
 const ROW_BYTES: usize = 160;
 
 /// The relevant columns, in addition to those of attributes and causes.
-const COUNTED: [&str; 8] = [
+const RELEVANT_COLUMNS: [&str; 8] = [
     "time",
     "caller",
     "endpoint",
@@ -81,7 +81,7 @@ pub(crate) fn read_rows(job: &FileJob<'_, LogPart>) -> Result<(), CommandError> 
     } else {
         gatherer.read_lines()?;
     }
-    gatherer.hand_on()?;
+    gatherer.send_rows()?;
     job.send(LogPart::End {
         lines: gatherer.lines,
     })
@@ -110,7 +110,7 @@ impl RowGatherer<'_, '_> {
             job.path,
             &mut |number, line| {
                 let time = Time::parse(&line.time).map(|time| [time; 2]);
-                let text = serde_json::to_string(&counted(line));
+                let text = serde_json::to_string(&relevant_fields(line));
                 let text = text.map_err(|error| CommandError::Usage(error.to_string()))?;
                 self.add(number, &text, 1, time)
             },
@@ -128,8 +128,9 @@ impl RowGatherer<'_, '_> {
     fn read_columns(&mut self) -> Result<(), CommandError> {
         let job = self.job;
         let columns = ColumnFile::open(job.path, RowKind::Decision)?;
-        let is_wanted = |column: &Column| !column.parent.is_empty() || COUNTED.contains(&column.name);
-        let make_room = |bytes| job.make_room(bytes);
+        let is_wanted =
+            |column: &Column| !column.parent.is_empty() || RELEVANT_COLUMNS.contains(&column.name);
+        let make_room = |bytes| job.wait_if_large(bytes);
         columns.each_row(is_wanted, true, &make_room, &mut |row: StoredRow<'_>| {
             self.add(row.number, row.line, row.count, Some([row.first, row.last]))
         })
@@ -160,12 +161,12 @@ impl RowGatherer<'_, '_> {
             times,
         });
         if self.bytes > MAX_PART_BYTES {
-            self.hand_on()?;
+            self.send_rows()?;
         }
         Ok(())
     }
 
-    fn hand_on(&mut self) -> Result<(), CommandError> {
+    fn send_rows(&mut self) -> Result<(), CommandError> {
         self.places.clear();
         self.bytes = 0;
         self.job.send(LogPart::Rows(std::mem::take(&mut self.rows)))
@@ -173,7 +174,7 @@ impl RowGatherer<'_, '_> {
 }
 
 /// The relevant fields of a decision.
-fn counted<'l>(line: &LoggedDecision<'l>) -> LoggedDecision<'l> {
+fn relevant_fields<'l>(line: &LoggedDecision<'l>) -> LoggedDecision<'l> {
     let object = |object: &LoggedObject<'l>| LoggedObject {
         kind: object.kind.clone(),
         namespace: object.namespace.clone(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::usage::LeftOut;
+use super::usage::OmissionReason;
 use portcullis_policy::authorization::authorizer::Authorizer;
 use portcullis_policy::authorization::{Binding, PolicySet, RoleKind, Subject, SubjectKind};
 use portcullis_policy::explain::logged::{LoggedDecision, LoggedObject};
@@ -17,7 +17,7 @@ use portcullis_policy::{document, manifest};
 pub(crate) struct SuggestReport {
     pub(crate) roles: SuggestedRoles,
     pub(crate) seen: LogTotals,
-    pub(crate) left_out: BTreeMap<LeftOut, (u64, LogLine)>,
+    pub(crate) left_out: BTreeMap<OmissionReason, (u64, LogLine)>,
     /// The `matchConditions` of the API server's authorization webhooks, if they are known.
     pub(crate) never_asked: Vec<String>,
     /// The objects and rules that caused decisions.
@@ -290,7 +290,7 @@ pub(crate) struct UnusedObjects {
     /// Unused rules of objects with other rules that caused decisions.
     pub(crate) rules: Vec<UnusedRule>,
     /// Bindings whose use the logs cannot show, with the reason.
-    pub(crate) unseen: Vec<UnreviewedBinding>,
+    pub(crate) unseen: Vec<UnobservableBinding>,
     /// How many objects and rules exist, and how many of them caused decisions.
     pub(crate) coverage: UseCoverage,
 }
@@ -318,7 +318,7 @@ pub(crate) struct UnusedRule {
 
 /// A binding to a subject about which the API server never asks.
 #[derive(Debug, Serialize)]
-pub(crate) struct UnreviewedBinding {
+pub(crate) struct UnobservableBinding {
     pub(crate) object: String,
     pub(crate) subject: String,
 }
@@ -423,9 +423,12 @@ impl UnusedObjects {
         } else {
             "RoleBinding"
         };
-        let unseen = binding.subjects.iter().find(|subject| is_unseen(subject, asked));
+        let unseen = binding
+            .subjects
+            .iter()
+            .find(|subject| is_never_asked_about(subject, asked));
         if let Some(subject) = unseen {
-            self.unseen.push(UnreviewedBinding {
+            self.unseen.push(UnobservableBinding {
                 object: in_words(kind, &binding.namespace, &binding.name),
                 subject: in_words(subject.kind.as_str(), &subject.namespace, &subject.name),
             });
@@ -478,7 +481,7 @@ impl UnusedObjects {
 }
 
 /// Whether the API server never asks about `subject`.
-fn is_unseen(subject: &Subject, asked: &[Authorizer]) -> bool {
+fn is_never_asked_about(subject: &Subject, asked: &[Authorizer]) -> bool {
     let masters = subject.kind == SubjectKind::Group && subject.name == "system:masters";
     masters || manifest::is_never_asked_about(subject, asked)
 }

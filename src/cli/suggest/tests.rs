@@ -176,7 +176,7 @@ fn report(lines: &str, widening: WideningOptions, with_sensitive: bool) -> Sugge
     let log: PathBuf = folder.path().join("decisions.log");
     std::fs::write(&log, lines).unwrap();
     let command = suggest(widening);
-    let mut gathered = LogEvidence::default();
+    let mut gathered = CollectedLogs::default();
     command.gather(std::slice::from_ref(&log), &mut gathered).unwrap();
     let cluster = command.chosen_cluster(&gathered).unwrap();
     SuggestReport {
@@ -296,35 +296,38 @@ fn what_cannot_be_allowed_exactly_is_left_out() {
     for (lines, reason) in [
         (
             changed(&|line| line["attributes"]["verb"] = "*".into()),
-            LeftOut::Wildcard,
+            OmissionReason::Wildcard,
         ),
         (
             changed(&|line| line["attributes"]["resource"] = "*".into()),
-            LeftOut::Wildcard,
+            OmissionReason::Wildcard,
         ),
         (
             changed(&|line| line["attributes"]["subresource"] = "*".into()),
-            LeftOut::Wildcard,
+            OmissionReason::Wildcard,
         ),
         (
             changed(&|line| line["attributes"] = json!({"verb": "get", "path": "/x/*"})),
-            LeftOut::Wildcard,
+            OmissionReason::Wildcard,
         ),
         (
             changed(&|line| line["attributes"] = json!({"verb": "get"})),
-            LeftOut::Incomplete,
+            OmissionReason::Incomplete,
         ),
-        (changed(&|line| line["user"] = "".into()), LeftOut::Incomplete),
+        (
+            changed(&|line| line["user"] = "".into()),
+            OmissionReason::Incomplete,
+        ),
         (
             changed(&|line| line["cause"]["kind"] = "AuthorizationPolicy".into()),
-            LeftOut::NotByRbac,
+            OmissionReason::NotByRbac,
         ),
         (
             changed(&|line| {
                 line["user"] = "x…".into();
                 line["truncated"] = true.into();
             }),
-            LeftOut::Truncated,
+            OmissionReason::Truncated,
         ),
     ] {
         let report = report(&lines, WideningOptions::default(), true);
@@ -343,7 +346,7 @@ fn what_a_policy_allowed_for_its_selector_is_no_grant() {
     let text = line.to_string();
     let logged: LoggedDecision<'_> = serde_json::from_str(&text).unwrap();
     let all = usage.add(&logged, true, WideningOptions::default(), &mut memory);
-    assert_eq!(all, Err(LeftOut::Selectors));
+    assert_eq!(all, Err(OmissionReason::Selectors));
     line["cause"]["kind"] = "RoleBinding".into();
     let text = line.to_string();
     let logged: LoggedDecision<'_> = serde_json::from_str(&text).unwrap();
@@ -435,14 +438,14 @@ fn what_takes_more_memory_than_a_user_or_all_may_is_left_out_and_counted() {
             max_names,
             ..WideningOptions::default()
         });
-        let mut gathered = LogEvidence {
+        let mut gathered = CollectedLogs {
             memory: RequestMemory::new(bytes),
-            ..LogEvidence::default()
+            ..CollectedLogs::default()
         };
         command.gather(std::slice::from_ref(&log), &mut gathered).unwrap();
         let left_out = gathered
             .left_out
-            .get(&LeftOut::NoRoom)
+            .get(&OmissionReason::NoRoom)
             .map_or(0, |(count, _)| *count);
         let usage = &gathered.usage["default"];
         let names = usage.users.values().flat_map(|user| user.resources.values());
@@ -478,7 +481,7 @@ fn logs_of_too_many_clusters_or_objects_are_refused() {
     let gather = |lines: String| {
         std::fs::write(&log, lines).unwrap();
         let error = suggest(WideningOptions::default())
-            .gather(std::slice::from_ref(&log), &mut LogEvidence::default());
+            .gather(std::slice::from_ref(&log), &mut CollectedLogs::default());
         error.unwrap_err().to_string()
     };
     let line = |cluster: usize| format!("{{\"cluster\":\"c-{cluster}\",\"endpoint\":\"authorize\"}}\n");

@@ -36,7 +36,7 @@ const COPIES: usize = 6;
 #[derive(Debug)]
 pub(crate) struct RequestMemory {
     left: usize,
-    of_user: usize,
+    user_limit: usize,
 }
 
 /// The allowed requests, by user name.
@@ -78,7 +78,7 @@ pub(crate) enum UsedNames {
 /// Why an allowed request is not in a suggestion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum LeftOut {
+pub(crate) enum OmissionReason {
     /// It was not allowed by RBAC.
     NotByRbac,
     /// It was allowed because of its selectors, which RBAC does not have.
@@ -106,9 +106,9 @@ pub(crate) struct WideningOptions {
     pub(crate) max_namespaces: Option<usize>,
 }
 
-// === impl LeftOut ===
+// === impl OmissionReason ===
 
-impl LeftOut {
+impl OmissionReason {
     pub(crate) const fn in_words(self) -> &'static str {
         match self {
             Self::NotByRbac => "allowed by an AuthorizationPolicy or another authorizer; `--all` includes it",
@@ -142,14 +142,14 @@ impl AllowedRequests {
         all: bool,
         most: WideningOptions,
         memory: &mut RequestMemory,
-    ) -> Result<(), LeftOut> {
+    ) -> Result<(), OmissionReason> {
         let asked = &line.attributes;
         let by_rbac = line
             .cause
             .as_ref()
             .is_some_and(|cause| matches!(cause.kind.as_ref(), "RoleBinding" | "ClusterRoleBinding"));
         if !by_rbac && !all {
-            return Err(LeftOut::NotByRbac);
+            return Err(OmissionReason::NotByRbac);
         }
         let texts = [
             &line.user,
@@ -162,27 +162,27 @@ impl AllowedRequests {
             &asked.path,
         ];
         if line.truncated && texts.iter().any(|text| text.ends_with('…')) {
-            return Err(LeftOut::Truncated);
+            return Err(OmissionReason::Truncated);
         }
         if line.user.is_empty() || asked.verb.is_empty() || asked.resource.is_empty() && asked.path.is_empty()
         {
-            return Err(LeftOut::Incomplete);
+            return Err(OmissionReason::Incomplete);
         }
         if texts.iter().skip(1).any(|text| text.contains('*')) {
-            return Err(LeftOut::Wildcard);
+            return Err(OmissionReason::Wildcard);
         }
         if !by_rbac && (asked.field_selector.is_some() || asked.label_selector.is_some()) {
-            return Err(LeftOut::Selectors);
+            return Err(OmissionReason::Selectors);
         }
         let user = match self.users.get_mut(line.user.as_ref()) {
             Some(user) => user,
             None if memory.take(&mut 0, USER_BYTES + COPIES * line.user.len()) => {
                 self.users.entry(line.user.to_string()).or_default()
             }
-            None => return Err(LeftOut::NoRoom),
+            None => return Err(OmissionReason::NoRoom),
         };
         let is_kept = user.insert(asked, most.max_names.unwrap_or(usize::MAX), memory);
-        is_kept.then_some(()).ok_or(LeftOut::NoRoom)
+        is_kept.then_some(()).ok_or(OmissionReason::NoRoom)
     }
 }
 
@@ -192,13 +192,13 @@ impl RequestMemory {
     pub(crate) const fn new(bytes: usize) -> Self {
         Self {
             left: bytes,
-            of_user: bytes / USER_PART,
+            user_limit: bytes / USER_PART,
         }
     }
 
     /// Takes `bytes` for a user that has taken `before`; `false` if there is not enough memory.
     const fn take(&mut self, before: &mut usize, bytes: usize) -> bool {
-        let fits = bytes <= self.left && *before + bytes <= self.of_user;
+        let fits = bytes <= self.left && *before + bytes <= self.user_limit;
         if fits {
             self.left -= bytes;
             *before += bytes;
@@ -284,7 +284,7 @@ impl UserUsage {
 
     /// Removes requests that those in all namespaces imply. Requests in more namespaces than `most`
     /// allows are first replaced by requests in all namespaces.
-    pub(crate) fn settled(&self, most: WideningOptions) -> Self {
+    pub(crate) fn simplified(&self, most: WideningOptions) -> Self {
         let mut everywhere: BTreeMap<UsedResource, (usize, UsedNames)> = BTreeMap::new();
         for (used, names) in &self.resources {
             let entry = everywhere

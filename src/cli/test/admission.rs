@@ -147,7 +147,7 @@ impl AdmissionExpectation {
         let actual: Value = object
             .and_then(|object| serde_json::from_str(object).ok())
             .unwrap_or_default();
-        misfits(expected, &actual, "object")
+        differences(expected, &actual, "object")
     }
 }
 
@@ -155,19 +155,21 @@ impl AdmissionExpectation {
 ///
 /// A map must contain the expected entries; null means absent. A list must have the expected
 /// length, and its items must match.
-fn misfits(expected: &Value, actual: &Value, path: &str) -> Vec<Difference> {
+fn differences(expected: &Value, actual: &Value, path: &str) -> Vec<Difference> {
     match (expected, actual) {
         (Value::Object(expected), Value::Object(actual)) => {
             let each = expected.iter().flat_map(|(key, expected)| {
                 let actual = actual.get(key).unwrap_or(&Value::Null);
-                misfits(expected, actual, &format!("{path}.{key}"))
+                differences(expected, actual, &format!("{path}.{key}"))
             });
             each.collect()
         }
         (Value::Array(expected), Value::Array(actual)) if expected.len() == actual.len() => {
             let pairs = expected.iter().zip(actual).enumerate();
             pairs
-                .flat_map(|(index, (expected, actual))| misfits(expected, actual, &format!("{path}.{index}")))
+                .flat_map(|(index, (expected, actual))| {
+                    differences(expected, actual, &format!("{path}.{index}"))
+                })
                 .collect()
         }
         (expected, actual) if expected == actual => Vec::new(),
@@ -223,7 +225,7 @@ mod tests {
                 &["`object.a.b`", "`object.a.c`", "`object.l.0.y`", "`object.l.1`"],
             ),
         ] {
-            let found = misfits(&expected, &actual, "object");
+            let found = differences(&expected, &actual, "object");
             let paths: Vec<&str> = found.iter().map(Difference::what).collect();
             assert_eq!(paths, at, "{expected}");
         }

@@ -191,7 +191,7 @@ impl Coverage {
                             part,
                             ..policy.clone()
                         };
-                        self.reach(&item, held(result));
+                        self.reach(&item, boolean_result(result));
                     }
                 }
                 _ => {}
@@ -288,7 +288,7 @@ fn aggregated_from<'s>(
 }
 
 /// The result of an expression, if it is `true` or `false`.
-fn held(result: &TracedValue) -> Option<bool> {
+fn boolean_result(result: &TracedValue) -> Option<bool> {
     match result {
         TracedValue::Value(value) => value.get().parse().ok(),
         TracedValue::Error(_) => None,

@@ -44,7 +44,7 @@ pub(crate) struct TestRun {
     /// The time for cases that do not have their own.
     pub(crate) now: Time,
     /// Selects cases by `suite/name`; `None` selects all.
-    pub(crate) only: Option<Regex>,
+    pub(crate) filter: Option<Regex>,
     /// The coverage, if requested.
     pub(crate) coverage: Option<Coverage>,
     /// The number of cases that did not pass so far.
@@ -53,7 +53,7 @@ pub(crate) struct TestRun {
 
 /// The checked invariants, by cluster and time. All cases of a suite share the results and one time
 /// limit.
-struct ProvenInvariants {
+struct CheckedInvariants {
     answers: HashMap<(String, Time), Result<Vec<CheckedInvariant>, String>>,
     time: TimeLimit,
 }
@@ -78,8 +78,8 @@ impl TestRun {
             PoliciesFrom::Configuration(path) => (Some(path.as_path()), &[][..]),
         };
         let (loaded, found) = match config {
-            None => policy_files::of_paths(paths),
-            Some(path) => policy_files::of_configuration(path),
+            None => policy_files::load_paths(paths),
+            Some(path) => policy_files::load_configuration(path),
         };
         // Warnings are reported by `check`, not by tests.
         faults.extend(
@@ -91,19 +91,19 @@ impl TestRun {
             return Vec::new();
         };
         let requests = [paths, &suite.access_requests].concat();
-        let found = access_requests::count_those_of_files(&mut loaded, config, &requests);
+        let found = access_requests::apply_access_requests_of_files(&mut loaded, config, &requests);
         if found.has_errors() {
             faults.append(found);
             return Vec::new();
         }
         let mut coverage = self.coverage.is_some().then(|| reachable(&suite.policies));
         let mut outcomes = Vec::new();
-        let mut proven = ProvenInvariants::new();
+        let mut proven = CheckedInvariants::new();
         let cases = suite.cases.iter();
         let wanted: Vec<&Case> = cases.filter(|case| self.is_wanted(suite, case)).collect();
         for case in wanted {
             let at = case.at.unwrap_or(self.now);
-            let (mut outcome, reached) = decided((&loaded, &mut proven), &suite.file, case, at);
+            let (mut outcome, reached) = run_case((&loaded, &mut proven), &suite.file, case, at);
             self.failed += usize::from(!outcome.passed);
             if !outcome.passed && self.failed > MAX_EXPLAINED {
                 outcome.explanation = format!(
@@ -129,15 +129,15 @@ impl TestRun {
 
     fn is_wanted(&self, suite: &Suite, case: &Case) -> bool {
         let name = format!("{}/{}", suite.name, case.name);
-        self.only
+        self.filter
             .as_ref()
             .is_none_or(|only| only.is_match(&mut only.create_cache(), name.as_str()))
     }
 }
 
-// === impl ProvenInvariants ===
+// === impl CheckedInvariants ===
 
-impl ProvenInvariants {
+impl CheckedInvariants {
     fn new() -> Self {
         Self {
             answers: HashMap::new(),
@@ -163,8 +163,8 @@ impl ProvenInvariants {
 /// The items that the cases of a suite can cover.
 fn reachable(policies: &PoliciesFrom) -> Coverage {
     let paths = match policies {
-        PoliciesFrom::Manifests(paths) => policy_files::everywhere(paths),
-        PoliciesFrom::Configuration(path) => config::examine(path).0.manifests,
+        PoliciesFrom::Manifests(paths) => policy_files::for_all_clusters(paths),
+        PoliciesFrom::Configuration(path) => config::load_valid_parts(path).0.manifests,
     };
     let mut coverage = Coverage::default();
     // Errors in the files were reported when they were loaded.
@@ -179,12 +179,12 @@ fn reachable(policies: &PoliciesFrom) -> Coverage {
 
 #[cfg(test)]
 pub(crate) fn decide(loaded: &LoadedPolicies, file: &str, case: &Case, now: Time) -> CaseOutcome {
-    let mut proven = ProvenInvariants::new();
-    decided((loaded, &mut proven), file, case, now).0
+    let mut proven = CheckedInvariants::new();
+    run_case((loaded, &mut proven), file, case, now).0
 }
 
-fn decided(
-    (loaded, proven): (&LoadedPolicies, &mut ProvenInvariants),
+fn run_case(
+    (loaded, proven): (&LoadedPolicies, &mut CheckedInvariants),
     file: &str,
     case: &Case,
     now: Time,
@@ -192,7 +192,7 @@ fn decided(
     if let CaseQuestion::Access(asked) = &case.question {
         let policies = loaded.policies.for_cluster(&case.cluster);
         for hint in odd_request(&asked.attributes.target, policies) {
-            output::complain(format_args!(
+            output::print_error(format_args!(
                 "warning: {file}:{}: {}: {hint}",
                 case.line, case.name
             ));
@@ -216,7 +216,7 @@ fn decided(
 }
 
 fn access(loaded: &LoadedPolicies, cluster: &str, case: &AccessCase, now: Time) -> CaseComparison {
-    let foreign = none_of(case.opinions.foreign(&loaded.authorizers));
+    let foreign = missing_webhooks(case.opinions.unknown_names(&loaded.authorizers));
     if !foreign.is_empty() {
         return (foreign, String::new(), CaseDecision::Nothing);
     }
@@ -263,7 +263,7 @@ fn invariant(checked: &Result<Vec<CheckedInvariant>, String>, case: &InvariantCa
 }
 
 /// Differences for recorded responses of webhooks that do not exist.
-fn none_of<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Difference> {
+fn missing_webhooks<'a>(names: impl Iterator<Item = &'a str>) -> Vec<Difference> {
     names
         .map(|name| Difference::new("webhooks".to_owned(), name.to_owned(), String::new()))
         .collect()
@@ -277,7 +277,7 @@ fn admit(loaded: &LoadedPolicies, cluster: &str, case: &AdmissionCase, now: Time
         return (vec![none], String::new(), CaseDecision::Nothing);
     }
     let policies = loaded.admission.for_cluster(cluster);
-    let foreign = none_of(case.answers.foreign(policies));
+    let foreign = missing_webhooks(case.answers.foreign(policies));
     if !foreign.is_empty() {
         return (foreign, String::new(), CaseDecision::Nothing);
     }

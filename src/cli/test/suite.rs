@@ -249,7 +249,7 @@ fn validate(
 }
 
 /// Records an error.
-type Fail<'f> = &'f mut dyn FnMut(FieldPath, FaultKind, String);
+type RecordFault<'f> = &'f mut dyn FnMut(FieldPath, FaultKind, String);
 
 /// The folders in which a suite may refer to files. A suite comes with a change under review, so it
 /// must not read other files.
@@ -264,34 +264,34 @@ pub(crate) struct SuiteRoots<'s> {
 
 impl SuiteRoots<'_> {
     /// The path for `written` in the suite, if it is in these folders after following links.
-    fn path(&self, written: &Path, field: &FieldPath, fault: Fail<'_>) -> Option<PathBuf> {
+    fn path(&self, written: &Path, field: &FieldPath, fault: RecordFault<'_>) -> Option<PathBuf> {
         let path = self.folder.join(written);
-        if self.hold(&path) {
+        if self.contain(&path) {
             return Some(path);
         }
-        fault(field.clone(), FaultKind::Forbidden, outside(written));
+        fault(field.clone(), FaultKind::Forbidden, outside_message(written));
         None
     }
 
     /// Like [`Self::path`] for manifests, all of whose files must be in these folders.
-    fn manifests(&self, written: &Path, field: &FieldPath, fault: Fail<'_>) -> Option<PathBuf> {
+    fn manifests(&self, written: &Path, field: &FieldPath, fault: RecordFault<'_>) -> Option<PathBuf> {
         let path = self.path(written, field, fault)?;
-        let outside_of_all = self.leading_out(&path);
+        let outside_of_all = self.files_outside(&path);
         for file in &outside_of_all {
-            fault(field.clone(), FaultKind::Forbidden, outside(file));
+            fault(field.clone(), FaultKind::Forbidden, outside_message(file));
         }
         outside_of_all.is_empty().then_some(path)
     }
 
     /// Like [`Self::path`] for a GatewayConfiguration and the files that it uses: its manifests,
     /// and the entries, credentials and saved objects of its clusters.
-    fn configuration(&self, written: &Path, field: &FieldPath, fault: Fail<'_>) -> Option<PathBuf> {
+    fn configuration(&self, written: &Path, field: &FieldPath, fault: RecordFault<'_>) -> Option<PathBuf> {
         let path = self.path(written, field, fault)?;
-        let examined = config::examine(&path).0;
+        let examined = config::load_valid_parts(&path).0;
         let mut outside_of_all: Vec<PathBuf> = examined
             .manifests
             .iter()
-            .flat_map(|manifests| self.leading_out(&manifests.path))
+            .flat_map(|manifests| self.files_outside(&manifests.path))
             .collect();
         if let Some(config) = &examined.config {
             let folder = config.cluster_folder.iter().map(|folder| folder.path.clone());
@@ -300,26 +300,26 @@ impl SuiteRoots<'_> {
                 files.push(entry.kubeconfig.clone());
                 files
             });
-            outside_of_all.extend(folder.chain(of_clusters).filter(|path| !self.hold(path)));
+            outside_of_all.extend(folder.chain(of_clusters).filter(|path| !self.contain(path)));
         }
         for path in &outside_of_all {
-            fault(field.clone(), FaultKind::Forbidden, outside(path));
+            fault(field.clone(), FaultKind::Forbidden, outside_message(path));
         }
         outside_of_all.is_empty().then_some(path)
     }
 
     /// The path, or the files in it, that are outside of these folders.
-    pub(crate) fn leading_out(&self, path: &Path) -> Vec<PathBuf> {
-        if !self.hold(path) {
+    pub(crate) fn files_outside(&self, path: &Path) -> Vec<PathBuf> {
+        if !self.contain(path) {
             return vec![path.to_owned()];
         }
         let files = state::manifest_files_at(path).into_iter();
-        files.filter(|file| !self.hold(file)).collect()
+        files.filter(|file| !self.contain(file)).collect()
     }
 
     /// Whether `path` is in these folders after following links. A missing file is reported when it
     /// is read.
-    fn hold(&self, path: &Path) -> bool {
+    fn contain(&self, path: &Path) -> bool {
         let Ok(real) = path.canonicalize() else {
             return true;
         };
@@ -331,7 +331,7 @@ impl SuiteRoots<'_> {
 }
 
 /// The error message for a file outside of the folders of a suite.
-pub(crate) fn outside(path: &Path) -> String {
+pub(crate) fn outside_message(path: &Path) -> String {
     format!(
         "`{}` is neither below the folder of this file nor below the working directory or a folder that is \
          named: name a folder that has both",
@@ -344,7 +344,7 @@ fn read_case(
     roots: &SuiteRoots<'_>,
     path: &FieldPath,
     (written, reviews): (WrittenCase, &mut ReviewFiles),
-    fault: Fail<'_>,
+    fault: RecordFault<'_>,
 ) -> Option<Case> {
     let WrittenCase {
         name,
@@ -397,7 +397,11 @@ fn read_case(
         None => {
             for (field, is_written) in [("phase", phase.is_some()), ("policy", policy.is_some())] {
                 if is_written {
-                    fault(path.field(field), FaultKind::Forbidden, OF_REVIEWS.to_owned());
+                    fault(
+                        path.field(field),
+                        FaultKind::Forbidden,
+                        ONLY_FOR_REVIEWS.to_owned(),
+                    );
                 }
             }
             match invariant {
@@ -427,7 +431,7 @@ fn read_case(
     })
 }
 
-fn time(written: &str, path: &FieldPath, fault: Fail<'_>) -> Option<Time> {
+fn time(written: &str, path: &FieldPath, fault: RecordFault<'_>) -> Option<Time> {
     let time = Time::parse(written);
     if time.is_none() {
         let message = format!("`{written}`: must be a time in RFC 3339, such as `2026-12-01T08:00:00Z`");
@@ -436,7 +440,7 @@ fn time(written: &str, path: &FieldPath, fault: Fail<'_>) -> Option<Time> {
     time
 }
 
-const OF_REVIEWS: &str = "is for a `review` or `reviewFile`";
+const ONLY_FOR_REVIEWS: &str = "is for a `review` or `reviewFile`";
 
 /// The maximum size of all review files of a suite, in bytes.
 const MAX_REVIEW_BYTES: usize = 64 << 20;
@@ -466,7 +470,11 @@ impl ReviewFiles {
     }
 }
 
-fn attributes(request: &RequestArguments, path: &FieldPath, fault: Fail<'_>) -> Option<Attributes<'static>> {
+fn attributes(
+    request: &RequestArguments,
+    path: &FieldPath,
+    fault: RecordFault<'_>,
+) -> Option<Attributes<'static>> {
     let attributes = request.attributes();
     for misfit in attributes.as_ref().err().into_iter().flatten() {
         let at = path.field(misfit.field);
@@ -475,21 +483,21 @@ fn attributes(request: &RequestArguments, path: &FieldPath, fault: Fail<'_>) -> 
     attributes.ok()
 }
 
-fn answers(written: Option<&serde_json::Value>, path: &FieldPath, fault: Fail<'_>) -> RecordedAnswers {
+fn answers(written: Option<&serde_json::Value>, path: &FieldPath, fault: RecordFault<'_>) -> RecordedAnswers {
     let mut fault = |path, message| fault(path, FaultKind::Invalid, message);
     written.map_or_else(RecordedAnswers::default, |written| {
         RecordedAnswers::read(written, &path.field("webhooks"), &mut fault)
     })
 }
 
-fn opinions(written: Option<&serde_json::Value>, path: &FieldPath, fault: Fail<'_>) -> Opinions {
+fn opinions(written: Option<&serde_json::Value>, path: &FieldPath, fault: RecordFault<'_>) -> Opinions {
     let mut fault = |path, message| fault(path, FaultKind::Invalid, message);
     written.map_or_else(Opinions::default, |written| {
         Opinions::read(written, &path.field("webhooks"), &mut fault)
     })
 }
 
-fn phases(written: Option<&str>, path: &FieldPath, fault: Fail<'_>) -> Option<&'static [Phase]> {
+fn phases(written: Option<&str>, path: &FieldPath, fault: RecordFault<'_>) -> Option<&'static [Phase]> {
     match written {
         None => Some(&PHASES),
         Some("mutate") => Some(&[Phase::Mutate]),
@@ -505,7 +513,7 @@ fn phases(written: Option<&str>, path: &FieldPath, fault: Fail<'_>) -> Option<&'
 // === impl WrittenExpectation ===
 
 impl WrittenExpectation {
-    fn of_invariant(self, path: &FieldPath, fault: Fail<'_>) -> Option<String> {
+    fn of_invariant(self, path: &FieldPath, fault: RecordFault<'_>) -> Option<String> {
         let written = self.invariant.unwrap_or_default();
         if ["holds", "broken", "notDecided"].contains(&written.as_str()) {
             return Some(written);
@@ -515,7 +523,7 @@ impl WrittenExpectation {
         None
     }
 
-    fn of_access(self, path: &FieldPath, fault: Fail<'_>) -> Option<Expectation> {
+    fn of_access(self, path: &FieldPath, fault: RecordFault<'_>) -> Option<Expectation> {
         for (field, is_written) in [
             ("allowed", self.allowed.is_some()),
             ("message", self.message.is_some()),
@@ -526,7 +534,11 @@ impl WrittenExpectation {
             ("object", self.object.is_some()),
         ] {
             if is_written {
-                fault(path.field(field), FaultKind::Forbidden, OF_REVIEWS.to_owned());
+                fault(
+                    path.field(field),
+                    FaultKind::Forbidden,
+                    ONLY_FOR_REVIEWS.to_owned(),
+                );
             }
         }
         let Some(written) = self.decision else {
@@ -549,7 +561,7 @@ impl WrittenExpectation {
         })
     }
 
-    fn of_admission(self, path: &FieldPath, fault: Fail<'_>) -> Option<AdmissionExpectation> {
+    fn of_admission(self, path: &FieldPath, fault: RecordFault<'_>) -> Option<AdmissionExpectation> {
         for (field, is_written) in [
             ("decision", self.decision.is_some()),
             ("shadow", self.shadow.is_some()),
@@ -581,7 +593,7 @@ impl WrittenExpectation {
 }
 
 /// Checks that the kind in `cause` is one that can decide.
-fn validate_cause(cause: Option<&str>, path: &FieldPath, fault: Fail<'_>) {
+fn validate_cause(cause: Option<&str>, path: &FieldPath, fault: RecordFault<'_>) {
     let Some(kind) = cause
         .and_then(|cause| cause.split('/').next())
         .filter(|kind| !kind.is_empty())

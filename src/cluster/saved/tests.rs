@@ -107,7 +107,7 @@ fn a_file_of_more_than_objects_may_take_is_not_read() {
 fn a_set_of_another_cluster_is_not_used() {
     let (_folder, path) = saved();
     assert!(
-        matches!(read((&path, &FileScope::Anywhere), "west", MEMORY), Err(CacheFileError::Elsewhere(east)) if east == "east")
+        matches!(read((&path, &FileScope::Anywhere), "west", MEMORY), Err(CacheFileError::OtherCluster(east)) if east == "east")
     );
 }
 

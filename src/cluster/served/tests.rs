@@ -25,7 +25,9 @@ fn groups(of: &[Value]) -> Value {
 
 /// The groups that an API server has besides the core group.
 fn everywhere() -> Vec<Value> {
-    let named = EVERYWHERE.iter().map(|name| group(name, "v1", "Any", "Current"));
+    let named = ALWAYS_SERVED_GROUPS
+        .iter()
+        .map(|name| group(name, "v1", "Any", "Current"));
     named.collect()
 }
 

@@ -138,7 +138,7 @@ fn what_is_held_of_a_list_does_not_grow_with_it() {
         assert!(matches!(splitter.next(&mut bytes), Ok(Some(Part::Object(object))) if object.text.is_none()));
         assert_eq!(splitter.next(&mut bytes), Ok(None));
     }
-    assert!(splitter.envelope.len() < 100 && splitter.word.capacity() <= 2 * MAX_WORD_BYTES);
+    assert!(splitter.envelope.len() < 100 && splitter.last_string.capacity() <= 2 * MAX_WORD_BYTES);
 }
 
 fn json_value() -> impl Strategy<Value = Value> {

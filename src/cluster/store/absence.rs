@@ -16,7 +16,7 @@ use super::views::{Doubt, KindObjects, StaleSince, Store, StoredKinds, SyncProgr
 use crate::cluster::contents::ValidObject;
 use crate::cluster::kind::{Name, WatchPurpose, WatchedKind};
 use crate::cluster::weight::LeftOutObjects;
-use crate::state::{WatchedRegistration, WatchedRegistrations};
+use crate::state::{WatchedRegistration, WatchedWebhookConfigurations};
 
 /// If more objects than this, and more than half of their kind, are missing in a list, further
 /// evidence is needed.
@@ -39,17 +39,17 @@ impl Store {
     /// From now on, until every kind is listed, missing objects count as deleted, because an
     /// administrator has confirmed this.
     pub(crate) fn accept_absence(&self) {
-        self.known().accepts_absence = true;
+        self.lock().accepts_absence = true;
     }
 
     /// Handles the response that `kind` is not served, with this `evidence`. Its objects are
     /// removed, or there is a doubt. Returns whether objects in force changed.
     pub(crate) fn not_served(&self, kind: &WatchedKind, evidence: &AbsenceEvidence) -> Result<bool, Doubt> {
-        let mut known = self.changing();
+        let mut known = self.lock_for_change();
         let doubt = known.doubt_about_kind(kind, evidence);
         let objects = known.kinds.entry(kind.clone()).or_default();
         objects.doubt.clone_from(&doubt);
-        let is_parameter = kind.role == WatchPurpose::Parameter;
+        let is_parameter = kind.purpose == WatchPurpose::Parameter;
         // Without the kind, a policy cannot find its parameter, so its parameterNotFoundAction does
         // not apply.
         let was_known = is_parameter && std::mem::take(&mut objects.known);
@@ -65,13 +65,13 @@ impl Store {
         } else {
             (objects.progress, objects.known) = (SyncProgress::Listed, true);
         }
-        changed |= known.is_live_from_now(&self.cluster);
+        changed |= known.mark_live(&self.cluster);
         Ok(changed)
     }
 
     /// Whether it is known already that there are no objects of `kind`, so that none can be lost.
     pub(crate) fn is_absent(&self, kind: &WatchedKind) -> bool {
-        let known = self.known();
+        let known = self.lock();
         let is_settled = known.kinds.get(kind).is_some_and(|objects| {
             objects.progress != SyncProgress::NotListed
                 && objects.doubt.is_none()
@@ -82,14 +82,14 @@ impl Store {
 
     /// The newest resource version of `kind` that was seen.
     pub(crate) fn newest(&self, kind: &WatchedKind) -> Option<u64> {
-        self.known().kinds.get(kind).and_then(|objects| objects.newest)
+        self.lock().kinds.get(kind).and_then(|objects| objects.newest)
     }
 
     /// Whether a resource version from a watch of `kind` is not older than what is known. If so, it
     /// is kept as the newest. If earlier versions were numbers and this one is not, its age is
     /// unknown.
     pub(crate) fn is_newer(&self, kind: &WatchedKind, version: Option<u64>) -> bool {
-        let mut known = self.known();
+        let mut known = self.lock();
         let objects = known.kinds.entry(kind.clone()).or_default();
         if version < objects.newest {
             return false;
@@ -100,7 +100,7 @@ impl Store {
 
     /// Whether an object of `kind` is in force.
     pub(crate) fn has_any(&self, kind: &WatchedKind) -> bool {
-        self.known().count(kind, |_, _| true) > 0
+        self.lock().count(kind, |_, _| true) > 0
     }
 }
 
@@ -109,7 +109,7 @@ impl Store {
 impl StoredKinds {
     /// The number of objects of `kind` in force for whose names and marks `is_meant` holds.
     fn count(&self, kind: &WatchedKind, is_meant: impl Fn(&Name, u32) -> bool) -> usize {
-        if kind.role == WatchPurpose::Definition {
+        if kind.purpose == WatchPurpose::Definition {
             return self.definitions.names().filter(|name| is_meant(name, 0)).count();
         }
         let held = self
@@ -117,9 +117,12 @@ impl StoredKinds {
             .get(kind)
             .into_iter()
             .flat_map(|kind| kind.objects.iter());
-        let is_in_force = |good: &ValidObject| kind.role != WatchPurpose::Selected || self.is_selected(good);
-        held.filter(|(name, held)| held.good.as_ref().is_some_and(is_in_force) && is_meant(name, held.listed))
-            .count()
+        let is_in_force =
+            |good: &ValidObject| kind.purpose != WatchPurpose::Selected || self.is_selected(good);
+        held.filter(|(name, held)| {
+            held.in_force.as_ref().is_some_and(is_in_force) && is_meant(name, held.listed)
+        })
+        .count()
     }
 
     fn is_selected(&self, good: &ValidObject) -> bool {
@@ -162,7 +165,7 @@ impl StoredKinds {
         let count = self.count(kind, |_, _| true);
         let known = format!("{count} of its objects are known");
         match evidence {
-            AbsenceEvidence::Contradicted(_) if count == 0 && kind.role == WatchPurpose::Parameter => None,
+            AbsenceEvidence::Contradicted(_) if count == 0 && kind.purpose == WatchPurpose::Parameter => None,
             AbsenceEvidence::Contradicted(why) => {
                 Some(Doubt(format!("it is not served, {known}, and {why}")))
             }
@@ -188,7 +191,7 @@ impl WatchedKind {
     /// Whether every API server serves this kind, in all versions of Kubernetes.
     fn is_always_served(&self) -> bool {
         let is_watched = matches!(
-            self.role,
+            self.purpose,
             WatchPurpose::Base | WatchPurpose::Definition | WatchPurpose::Registration
         );
         is_watched && self.is_of_kubernetes()
@@ -210,15 +213,15 @@ const OUTDATED_AFTER: Duration = Duration::from_secs(60);
 
 impl Store {
     /// Notes that `kind` was listed, and is watched from there on.
-    pub(crate) fn is_followed(&self, kind: &WatchedKind) {
-        if let Some(objects) = self.known().kinds.get_mut(kind) {
+    pub(crate) fn note_followed(&self, kind: &WatchedKind) {
+        if let Some(objects) = self.lock().kinds.get_mut(kind) {
             objects.outdated = None;
         }
     }
 
     /// Notes that `kind` is not watched at `now`, or since before.
-    pub(crate) fn is_not_followed(&self, kind: &WatchedKind, why: &str, now: Instant) {
-        if let Some(objects) = self.known().kinds.get_mut(kind) {
+    pub(crate) fn note_not_followed(&self, kind: &WatchedKind, why: &str, now: Instant) {
+        if let Some(objects) = self.lock().kinds.get_mut(kind) {
             let since = objects.outdated.as_ref().map_or(now, |outdated| outdated.since);
             let why = why.to_owned();
             objects.outdated = Some(StaleSince { since, why });
@@ -230,7 +233,7 @@ impl Store {
 impl Store {
     /// The kinds that are reported as out of date at `now`.
     pub(crate) fn outdated_at(&self, now: Instant) -> Vec<String> {
-        self.known().outdated(now)
+        self.lock().outdated(now)
     }
 }
 
@@ -260,7 +263,7 @@ impl Store {
     /// Whether the state of the webhook configurations at `now` differs from the one that was last
     /// returned.
     pub(crate) fn registrations_changed(&self, now: Instant) -> bool {
-        let mut known = self.known();
+        let mut known = self.lock();
         let before = known.last.as_ref().map(|last| last.watched.registrations.clone());
         let has_changed = before.is_some_and(|before| before != known.registrations(now));
         known.version += u64::from(has_changed);
@@ -273,7 +276,7 @@ impl Store {
 impl StoredKinds {
     /// The state of the webhook configurations at `now`; `None` if they are not watched. If it is
     /// the same as the last one, it is shared.
-    pub(crate) fn registrations(&self, now: Instant) -> Option<Arc<WatchedRegistrations>> {
+    pub(crate) fn registrations(&self, now: Instant) -> Option<Arc<WatchedWebhookConfigurations>> {
         let mut all = Vec::new();
         let mut unproven = None;
         let mut is_watched = false;
@@ -287,8 +290,8 @@ impl StoredKinds {
         }
         let found = match unproven {
             _ if !is_watched => return None,
-            Some(why) => WatchedRegistrations::Unproven(why.into()),
-            None => WatchedRegistrations::Known(all),
+            Some(why) => WatchedWebhookConfigurations::Unproven(why.into()),
+            None => WatchedWebhookConfigurations::Known(all),
         };
         let last = self
             .last
@@ -329,7 +332,7 @@ impl KindObjects {
         let all = self.objects.by_name();
         all.filter_map(|(name, held)| {
             let good = held
-                .good
+                .in_force
                 .as_ref()
                 .filter(|_| matches!(held.newest, LatestVersion::Good))?;
             (!self.left_out.has(name)).then(|| WatchedRegistration {

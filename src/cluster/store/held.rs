@@ -24,7 +24,7 @@ use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 /// The versions of one object.
 #[derive(Default)]
 pub(crate) struct HeldObject {
-    pub(crate) good: Option<ValidObject>,
+    pub(crate) in_force: Option<ValidObject>,
     pub(crate) newest: LatestVersion,
     /// `None` if there is no metadata.
     pub(crate) noted: Option<Box<ServerMetadata>>,
@@ -73,7 +73,7 @@ impl HeldObject {
     /// Adds a saved version.
     pub(crate) fn restore(&mut self, cluster: &str, read: ReadObject) {
         match read.outcome {
-            Ok(good) => self.good = Some(good),
+            Ok(good) => self.in_force = Some(good),
             Err((refused, charge)) => {
                 self.reject_version(cluster, read.digest, refused, Some(charge));
             }
@@ -82,7 +82,7 @@ impl HeldObject {
 
     /// The memory that it takes.
     pub(crate) fn bytes(&self) -> usize {
-        let good = self.good.as_ref().map(|good| &good.charge);
+        let good = self.in_force.as_ref().map(|good| &good.charge);
         let newest = match &self.newest {
             LatestVersion::Good => None,
             LatestVersion::Faulty(fault) => fault.charge.as_ref(),
@@ -102,7 +102,7 @@ impl HeldObject {
 
     /// Whether `received` is the last version received.
     pub(crate) fn is_of(&self, received: &ReceivedObject) -> bool {
-        match (&self.newest, &self.good) {
+        match (&self.newest, &self.in_force) {
             (LatestVersion::Faulty(fault), _) => fault.digest == received.digest,
             (LatestVersion::Withheld(withheld), _) => withheld.is_of(received),
             (LatestVersion::Good, Some(good)) => good.content.digest == received.digest,
@@ -130,8 +130,8 @@ impl HeldObject {
         charge: Option<Charge>,
     ) -> bool {
         let is_over = |good: &ValidObject| good.object.access_request().is_some();
-        let ended = self.good.take_if(|good| is_over(good));
-        log_faults(cluster, self.good.is_some(), &refused.faults);
+        let ended = self.in_force.take_if(|good| is_over(good));
+        log_faults(cluster, self.in_force.is_some(), &refused.faults);
         self.newest = LatestVersion::Faulty(Box::new(ObjectFault {
             digest,
             refused,
@@ -156,7 +156,7 @@ impl LatestVersion {
 
 impl HeldObject {
     /// Puts a valid version in force, or withholds it. Returns whether objects in force changed.
-    pub(crate) fn take(
+    pub(crate) fn accept_version(
         &mut self,
         cluster: &Arc<str>,
         kind: &WatchedKind,
@@ -164,15 +164,15 @@ impl HeldObject {
         schema: &SchemaState,
     ) -> bool {
         let is_same = self
-            .good
+            .in_force
             .as_ref()
             .is_some_and(|held| held.content.digest == good.content.digest);
-        let widens = match self.good {
+        let widens = match self.in_force {
             Some(_) => good.object.may_widen(),
             None => good.object.lets_through(),
         };
         if is_same || !widens || *schema == SchemaState::Current {
-            (self.good, self.newest) = (Some(good), LatestVersion::Good);
+            (self.in_force, self.newest) = (Some(good), LatestVersion::Good);
             return !is_same;
         }
         let withheld = WithheldVersion {
@@ -181,7 +181,7 @@ impl HeldObject {
             noted: self.noted().clone(),
             good,
         };
-        withheld.report(cluster, kind, self.good.is_some());
+        withheld.report(cluster, kind, self.in_force.is_some());
         self.newest = LatestVersion::Withheld(Box::new(withheld));
         false
     }
@@ -203,12 +203,12 @@ impl HeldObject {
         };
         withheld.may_lack_fields |= schema.drops_fields();
         if *schema == SchemaState::Current && !withheld.may_lack_fields {
-            self.good = Some(withheld.good);
+            self.in_force = Some(withheld.good);
             return true;
         }
         if withheld.schema != *schema {
             withheld.schema = schema.clone();
-            withheld.report(cluster, kind, self.good.is_some());
+            withheld.report(cluster, kind, self.in_force.is_some());
         }
         self.newest = LatestVersion::Withheld(withheld);
         false
@@ -226,7 +226,7 @@ impl WithheldVersion {
     /// later write, even with the same content.
     pub(crate) fn is_of(&self, received: &ReceivedObject) -> bool {
         self.good.content.digest == received.digest
-            && (!self.may_lack_fields || self.noted.is_as_written(&received.noted))
+            && (!self.may_lack_fields || self.noted.is_same_version(&received.server_metadata))
     }
 
     fn report(&self, cluster: &Arc<str>, kind: &WatchedKind, replaces: bool) {
@@ -289,7 +289,7 @@ const MAX_CHANGED_OBJECTS: usize = 1_000;
 struct HeldPart {
     objects: BTreeMap<Name, Box<HeldObject>>,
     /// The part that was returned last, if nothing has changed since.
-    given: Option<Arc<WatchedPart>>,
+    shared: Option<Arc<WatchedPart>>,
 }
 
 // === impl HeldObjects ===
@@ -362,13 +362,13 @@ impl HeldObjects {
     /// stays in force, otherwise it is removed. Returns whether objects in force changed.
     pub(crate) fn leave_out(&mut self, name: &Name) -> bool {
         let restricts = |held: &HeldObject| {
-            let good = held.good.as_ref();
+            let good = held.in_force.as_ref();
             good.is_some_and(|good| good.object.restricts())
         };
         if self.get(name).is_none_or(restricts) {
             return false;
         }
-        self.remove(name).is_some_and(|gone| gone.good.is_some())
+        self.remove(name).is_some_and(|gone| gone.in_force.is_some())
     }
 
     /// The objects in the order of their names.
@@ -397,7 +397,7 @@ impl HeldObjects {
 
     /// Discards the parts returned last, because other objects may be wanted from now on.
     pub(crate) fn forget_given(&mut self) {
-        self.parts.iter_mut().for_each(|part| part.given = None);
+        self.parts.iter_mut().for_each(|part| part.shared = None);
     }
 
     /// The versions in force for which `is_wanted` holds, in parts. Unchanged parts are shared with
@@ -428,13 +428,13 @@ impl UnsavedNames {
 
 impl HeldPart {
     fn changing(&mut self) -> &mut BTreeMap<Name, Box<HeldObject>> {
-        self.given = None;
+        self.shared = None;
         &mut self.objects
     }
 
     fn give(&mut self, is_wanted: impl Fn(&ValidObject) -> bool) -> Arc<WatchedPart> {
-        let given = self.given.get_or_insert_with(|| {
-            let good = self.objects.values().filter_map(|held| held.good.as_ref());
+        let given = self.shared.get_or_insert_with(|| {
+            let good = self.objects.values().filter_map(|held| held.in_force.as_ref());
             let (mut digest, mut part) = (Sha256::new(), WatchedPart::default());
             for good in good.filter(|good| is_wanted(good)) {
                 digest.update(&good.content.digest);

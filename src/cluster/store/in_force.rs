@@ -33,15 +33,15 @@ impl Store {
     /// Notes that what was offered last is in force, except for objects that are `in_files`, too:
     /// those of the files are in force instead.
     pub(crate) fn in_force(&self, in_files: BTreeSet<ObjectIdentity>) {
-        let mut known = self.known();
-        known.standing.in_force = known.standing.offered.clone();
-        known.standing.in_files = in_files;
+        let mut known = self.lock();
+        known.in_force_versions.in_force = known.in_force_versions.offered.clone();
+        known.in_force_versions.in_files = in_files;
     }
 
     /// The condition of each object at `now`, and the next time at which one changes. Objects whose
     /// version is not in force yet are left out.
     pub(crate) fn conditions(&self, now: Time) -> (Vec<DesiredCondition>, Option<Time>) {
-        let known = self.known();
+        let known = self.lock();
         let (mut wanted, mut next) = (Vec::new(), None::<Time>);
         if known.origin != Origin::Live {
             return (wanted, next);
@@ -74,10 +74,13 @@ impl StoredKinds {
         let versions = own.flat_map(|(kind, objects)| {
             let held = objects.objects.iter();
             held.filter_map(|(name, held)| {
-                Some(((kind.clone(), name.clone()), held.good.as_ref()?.content.digest))
+                Some((
+                    (kind.clone(), name.clone()),
+                    held.in_force.as_ref()?.content.digest,
+                ))
             })
         });
-        self.standing.offered = versions.collect();
+        self.in_force_versions.offered = versions.collect();
     }
 
     /// The condition of one object; `None` while its version is not in force yet.
@@ -88,7 +91,7 @@ impl StoredKinds {
         held: &HeldObject,
         now: Time,
     ) -> Option<InForceCondition> {
-        let (is_true, reason, message) = if kind.role == WatchPurpose::ReportedOnly {
+        let (is_true, reason, message) = if kind.purpose == WatchPurpose::ReportedOnly {
             let message = "AdmissionExceptions of this API server are ignored: `clusters[].acceptExceptions` \
                 of the gateway's configuration is not true";
             (false, "ExceptionsNotTaken", message.to_owned())
@@ -106,7 +109,7 @@ impl StoredKinds {
         held: &HeldObject,
         now: Time,
     ) -> Option<(bool, &'static str, String)> {
-        let but = if held.good.is_some() {
+        let but = if held.in_force.is_some() {
             "; the version before stays in force"
         } else {
             ""
@@ -120,13 +123,13 @@ impl StoredKinds {
             }
             LatestVersion::Good => {}
         }
-        let good = held.good.as_ref()?;
-        if self.standing.in_files.contains(good.object.identity()) {
+        let good = held.in_force.as_ref()?;
+        if self.in_force_versions.in_files.contains(good.object.identity()) {
             let message = "the gateway's own files have the same object, which is used instead";
             return Some((false, "InFiles", message.to_owned()));
         }
         let key = (kind.clone(), name.clone());
-        if self.standing.in_force.get(&key) != Some(&good.content.digest) {
+        if self.in_force_versions.in_force.get(&key) != Some(&good.content.digest) {
             return None;
         }
         Some(standing_at(&good.object, now))
@@ -214,7 +217,7 @@ impl HeldObject {
         let Validity {
             not_before,
             not_after,
-        } = validity(&self.good.as_ref()?.object);
+        } = validity(&self.in_force.as_ref()?.object);
         not_before
             .into_iter()
             .chain(not_after)
@@ -235,7 +238,7 @@ type CompiledAgain = ([u8; 32], Result<ReadContent, FaultyObject>);
 impl Store {
     /// Whether expressions are compiled for `version`.
     pub(crate) fn is_for(&self, version: Version) -> bool {
-        self.known().cel_version == version
+        self.lock().cel_version == version
     }
 
     /// Compiles expressions for `version` from now on, and those of the stored objects again. An
@@ -243,7 +246,7 @@ impl Store {
     /// one that had faults and has none comes into force. Blocks while expressions are compiled.
     pub(crate) fn compile_for(&self, version: Version) {
         let outdated = {
-            let mut known = self.changing();
+            let mut known = self.lock_for_change();
             if known.cel_version == version {
                 return;
             }
@@ -255,15 +258,15 @@ impl Store {
 
     /// Compiles these objects for the current version, and ends if that changes.
     pub(crate) fn compile_again(&self, outdated: Vec<(WatchedKind, Name)>) {
-        let version = self.known().cel_version;
+        let version = self.lock().cel_version;
         for (kind, name) in outdated {
             let texts = {
-                let known = self.known();
+                let known = self.lock();
                 let held = known.kinds.get(&kind).and_then(|kind| kind.objects.get(&name));
                 held.map(|held| held.texts(&name)).unwrap_or_default()
             };
             let [good, newest] = texts.map(|text| text.map(|text| self.compile(text, version)));
-            let mut known = self.changing();
+            let mut known = self.lock_for_change();
             if known.cel_version != version {
                 return;
             }
@@ -309,7 +312,7 @@ impl StoredKinds {
 impl HeldObject {
     fn is_compiled(&self) -> bool {
         let is_compiled = |good: &ValidObject| good.object.has_expressions();
-        self.good.as_ref().is_some_and(is_compiled) || !matches!(self.newest, LatestVersion::Good)
+        self.in_force.as_ref().is_some_and(is_compiled) || !matches!(self.newest, LatestVersion::Good)
     }
 
     /// The text of the version in force, and of the newest version if that is another one; each
@@ -324,13 +327,19 @@ impl HeldObject {
                     .map(|text| ReceivedObject::stored(name.clone(), fault.digest, text))
             }
         };
-        [self.good.as_ref().and_then(ValidObject::compiled_text), newest]
+        [
+            self.in_force.as_ref().and_then(ValidObject::compiled_text),
+            newest,
+        ]
     }
 
     /// Replaces what the version in force is compiled to. That stays as it is if the new result has
     /// faults.
     fn take_compiled(&mut self, cluster: &str, (digest, read): CompiledAgain) {
-        let good = self.good.as_mut().filter(|good| good.content.digest == digest);
+        let good = self
+            .in_force
+            .as_mut()
+            .filter(|good| good.content.digest == digest);
         let Some(good) = good else { return };
         let is_newest = match &self.newest {
             LatestVersion::Good => true,
@@ -348,7 +357,7 @@ impl HeldObject {
                 // The version in force has the text already.
                 refused.text = None;
                 let made = good.object.compiled_bytes() + refused.faults.memory_bytes();
-                good.charge.take_made(made);
+                good.charge.charge_derived(made);
                 self.reject_version(cluster, digest, refused, None);
             }
             Err(_) => {}
@@ -389,10 +398,10 @@ impl HeldObject {
                 let room = store.memory.room(kind.room());
                 let mut good = store.contents.keep(read, (room, charge));
                 good.take_compiled();
-                self.take(&store.cluster, kind, good, schema);
+                self.accept_version(&store.cluster, kind, good, schema);
             }
             (Err(mut refused), Some(mut charge)) => {
-                charge.take_made(refused.faults.memory_bytes());
+                charge.charge_derived(refused.faults.memory_bytes());
                 refused.content = Some(
                     store
                         .memory

@@ -82,7 +82,7 @@ impl Listing {
 impl Store {
     /// Starts a list of `kind`.
     pub(crate) fn begin_list(&self, kind: &WatchedKind) -> Listing {
-        let mut known = self.known();
+        let mut known = self.lock();
         let cel_version = known.cel_version;
         let objects = known.kinds.entry(kind.clone()).or_default();
         objects.lists = objects.lists.wrapping_add(1).max(1);
@@ -103,7 +103,7 @@ impl Store {
     ) {
         listing.objects += 1;
         let received = match received {
-            Ok(received) if kind.role == WatchPurpose::Definition => {
+            Ok(received) if kind.purpose == WatchPurpose::Definition => {
                 if listing.definitions.len() < MAX_DEFINITIONS {
                     match self.read_definition(&received) {
                         Ok(read) => drop(listing.definitions.insert(name, read)),
@@ -136,7 +136,7 @@ impl Store {
         listing: Listing,
         evidence: &ListEvidence,
     ) -> ListOutcome {
-        let mut known = self.changing();
+        let mut known = self.lock_for_change();
         let accepts = known.accepts_absence;
         let newest = known.kinds.get(kind).and_then(|objects| objects.newest);
         if let (Some(newest), Some(version)) = (newest, evidence.version)
@@ -144,11 +144,11 @@ impl Store {
             && !accepts
         {
             let older = format!("the list is of version {version}, and {newest} is known");
-            return known.do_not_believe(kind, Doubt(older));
+            return known.ignore_list(kind, Doubt(older));
         }
         let doubt = known.doubt_about(kind, &listing, evidence);
         let doubt = match doubt {
-            Some(doubt) if evidence.no_server.is_some() => return known.do_not_believe(kind, doubt),
+            Some(doubt) if evidence.no_server.is_some() => return known.ignore_list(kind, doubt),
             Some(doubt) if accepts => {
                 let cluster = &*self.cluster;
                 tracing::warn!(cluster, %kind, %doubt, "absence accepted");
@@ -169,9 +169,9 @@ impl Store {
         if !outdated.is_empty() {
             drop(known);
             self.compile_again(outdated);
-            (known, changed) = (self.changing(), true);
+            (known, changed) = (self.lock_for_change(), true);
         }
-        changed |= known.is_live_from_now(&self.cluster);
+        changed |= known.mark_live(&self.cluster);
         ListOutcome::Taken { changed, doubt }
     }
 
@@ -197,7 +197,7 @@ impl Store {
             left_out,
             ..
         } = listing;
-        changed |= kind.counts_when_unknown()
+        changed |= kind.affects_decisions_when_unknown()
             && (!objects.known || !is_whole || left_out.all() != objects.left_out.all());
         log_new_left_out(cluster, kind, &left_out, &objects.left_out);
         for name in left_out.names() {
@@ -219,10 +219,10 @@ impl Store {
 
 impl StoredKinds {
     /// Ignores a list of `kind`, including its version.
-    fn do_not_believe(&mut self, kind: &WatchedKind, doubt: Doubt) -> ListOutcome {
+    fn ignore_list(&mut self, kind: &WatchedKind, doubt: Doubt) -> ListOutcome {
         let objects = self.kinds.entry(kind.clone()).or_default();
         objects.doubt = Some(doubt.clone());
-        objects.known &= !kind.counts_when_unknown();
+        objects.known &= !kind.affects_decisions_when_unknown();
         ListOutcome::NotBelieved(doubt)
     }
 
@@ -234,7 +234,7 @@ impl StoredKinds {
         listing: &mut Listing,
         is_whole: bool,
     ) -> bool {
-        if kind.role != WatchPurpose::Definition {
+        if kind.purpose != WatchPurpose::Definition {
             return false;
         }
         let definitions = std::mem::take(&mut listing.definitions);

@@ -129,7 +129,7 @@ fn mk_store_of(cluster: &str) -> Store {
 fn list_all(store: &Store, kinds: &BTreeSet<WatchedKind>) {
     store.keep(kinds);
     for kind in kinds {
-        let definitions = if kind.role == WatchPurpose::Definition {
+        let definitions = if kind.purpose == WatchPurpose::Definition {
             shipped()
         } else {
             Vec::new()
@@ -162,7 +162,7 @@ fn what_did_not_change_is_given_as_before() {
     let after = store.watched(None, false);
     let is_new = |part: &&Arc<WatchedPart>| !before.parts.iter().any(|other| Arc::ptr_eq(part, other));
     assert_eq!(after.parts.iter().filter(is_new).count(), 1);
-    let (come, gone) = after.unlike(&before);
+    let (come, gone) = after.difference(&before);
     assert_eq!((come.len(), gone.len()), (1, 1));
     assert_ne!(before.digest, after.digest);
     // The same objects, in another order.
@@ -173,7 +173,7 @@ fn what_did_not_change_is_given_as_before() {
     assert_eq!(again.watched(None, false).digest, after.digest);
     assert!(store.delete(&kind(ROLES), &(String::new(), "role-7".to_owned())));
     let (come, gone) = (store.watched(None, false), after);
-    let (come, gone) = come.unlike(&gone);
+    let (come, gone) = come.difference(&gone);
     assert_eq!((come.len(), gone.len()), (0, 1));
 }
 
@@ -289,7 +289,7 @@ fn nothing_is_shown_before_every_kind_was_listed() {
         );
     }
     assert_eq!(names(&store), Vec::<String>::new());
-    assert_eq!(store.status().origin, Origin::Nowhere);
+    assert_eq!(store.status().origin, Origin::None);
     assert!(!store.is_complete());
     assert!(store.replace(&last, vec![mk_policy("p", "Deny")]));
     assert_eq!(names(&store), ["AuthorizationPolicy/p", "ClusterRole/a"]);

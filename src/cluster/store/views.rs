@@ -41,7 +41,7 @@ pub(crate) struct StoredKinds {
     pub(crate) definitions: Definitions,
     /// The public keys of the API server's tokens.
     pub(crate) token_keys: Option<Arc<[u8]>>,
-    pub(crate) standing: InForceVersions,
+    pub(crate) in_force_versions: InForceVersions,
     /// The version for which expressions are compiled.
     pub(crate) cel_version: Version,
     /// Incremented with each change that may affect the objects in force.
@@ -125,7 +125,7 @@ impl fmt::Display for Doubt {
 }
 
 /// The maximum number of faults that are reported in detail.
-const TOLD: usize = 10;
+const MAX_REPORTED_FAULTS: usize = 10;
 
 // === impl LastWatched ===
 
@@ -152,7 +152,7 @@ impl Store {
         selector: Option<&Selector>,
         accept_exceptions: bool,
     ) -> Arc<WatchedObjects> {
-        let mut known = self.known();
+        let mut known = self.lock();
         let is_same = |last: &&LastWatched| {
             last.version == known.version
                 && last.selector.as_ref() == selector
@@ -168,7 +168,7 @@ impl Store {
             accept_exceptions,
             watched: Arc::clone(&watched),
         });
-        if known.origin != Origin::Nowhere {
+        if known.origin != Origin::None {
             known.offer();
         }
         watched
@@ -184,7 +184,7 @@ impl Store {
             cluster: self.cluster.to_string(),
             ..WatchedObjects::default()
         };
-        if known.origin == Origin::Nowhere {
+        if known.origin == Origin::None {
             return watched;
         }
         let is_asked_as_before = known.last.as_ref().is_some_and(|last| {
@@ -192,7 +192,7 @@ impl Store {
         });
         let mut digest = Sha256::new();
         for (kind, objects) in &mut known.kinds {
-            if kind.role == WatchPurpose::Registration {
+            if kind.purpose == WatchPurpose::Registration {
                 continue;
             }
             if !is_asked_as_before {
@@ -200,7 +200,7 @@ impl Store {
             }
             objects.note_unknown(kind, &mut watched.unknown);
             // The saved objects may include some that are not wanted any more.
-            let is_wanted = |good: &ValidObject| match kind.role {
+            let is_wanted = |good: &ValidObject| match kind.purpose {
                 WatchPurpose::Selected => selects(selector, good),
                 WatchPurpose::Exception => accept_exceptions,
                 WatchPurpose::ReportedOnly | WatchPurpose::Definition | WatchPurpose::Registration => false,
@@ -234,7 +234,7 @@ impl Store {
 
     /// The objects in force that have changed since the last call, or all if `wants_all`.
     pub(crate) fn unsaved(&self, wants_all: bool) -> UnsavedObjects {
-        let mut known = self.known();
+        let mut known = self.lock();
         let mut is_all = wants_all | std::mem::take(&mut known.is_kind_unsaved);
         let mut changes = SavedChanges::default();
         let kinds = known.kinds.iter_mut().filter(|(kind, _)| !kind.is_optional());
@@ -244,7 +244,7 @@ impl Store {
                 UnsavedNames::Any => is_all = true,
                 UnsavedNames::Some(names) if !is_all => {
                     for name in names {
-                        match objects.objects.get(&name).and_then(|held| held.good.as_ref()) {
+                        match objects.objects.get(&name).and_then(|held| held.in_force.as_ref()) {
                             Some(good) => changes.set(good.content.text.get().into_owned()),
                             None => changes.delete(kind, &name),
                         }
@@ -261,7 +261,7 @@ impl Store {
     }
 
     pub(crate) fn status(&self) -> SourceStatus {
-        let known = self.known();
+        let known = self.lock();
         let held = || known.kinds.values().flat_map(|kind| kind.objects.values());
         let mut faults = known.left_out_faults(&self.cluster);
         faults.append(&mut known.definitions.faults(&self.cluster));
@@ -270,17 +270,19 @@ impl Store {
             let named = objects.objects.iter();
             let bad: BTreeMap<_, _> = named.filter(|(_, held)| held.has_faults()).collect();
             faulty += bad.len();
-            let told = bad.into_iter().take(TOLD.saturating_sub(faults.len()));
+            let told = bad
+                .into_iter()
+                .take(MAX_REPORTED_FAULTS.saturating_sub(faults.len()));
             faults.extend(told.filter_map(|(name, held)| held.newest.faults(&self.cluster, kind, name)));
         }
-        faults.truncate(TOLD);
+        faults.truncate(MAX_REPORTED_FAULTS);
         let doubts = known.kinds.iter();
         let doubts =
             doubts.filter_map(|(kind, objects)| Some(format!("{kind}: {}", objects.doubt.as_ref()?)));
         SourceStatus {
             cluster: self.cluster.to_string(),
             origin: known.origin,
-            objects: held().filter(|held| held.good.is_some()).count(),
+            objects: held().filter(|held| held.in_force.is_some()).count(),
             faulty,
             failures: 0,
             faults,
@@ -297,7 +299,7 @@ impl StoredKinds {
         let kinds = || self.kinds.iter().filter(|(kind, _)| !kind.is_optional());
         let mut saved = SavedObjects::new(kinds().filter_map(|(kind, objects)| objects.saved_kind(kind)));
         let held = kinds().flat_map(|(_, kind)| kind.objects.values());
-        for good in held.filter_map(|held| held.good.as_ref()) {
+        for good in held.filter_map(|held| held.in_force.as_ref()) {
             saved.add(&good.content.text.get());
         }
         saved
@@ -330,7 +332,7 @@ impl StoredKinds {
         let faults = kinds
             .into_iter()
             .flat_map(|(kind, objects)| objects.left_out.faults(cluster, kind));
-        faults.take(TOLD).collect()
+        faults.take(MAX_REPORTED_FAULTS).collect()
     }
 }
 
@@ -348,9 +350,9 @@ impl KindObjects {
             return;
         };
         if let Some(mut names) = left_out {
-            let unread = self.objects.iter().filter(|(_, held)| held.good.is_none());
+            let unread = self.objects.iter().filter(|(_, held)| held.in_force.is_none());
             names.extend(unread.map(|(name, _)| name.clone()));
-            unknown.parameters.insert(parameters, names);
+            unknown.unknown_of_known_kinds.insert(parameters, names);
         }
     }
 

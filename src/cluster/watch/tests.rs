@@ -7,7 +7,7 @@ use http::{StatusCode, Uri};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::bounded::SpokenProtocol;
+use crate::cluster::bounded::NegotiatedProtocol;
 use crate::cluster::memory::WatchedMemory;
 use crate::cluster::tests::fixtures::{TestAnswer, api_server, block_on};
 use portcullis_cel::Version;
@@ -20,7 +20,11 @@ fn roles() -> WatchedKind {
 
 fn watch(max_list_time: Duration, answer: impl Fn(&Uri) -> TestAnswer + Send + 'static) -> Watch {
     let reporter = Reporter::new("east", Arc::default());
-    let reach = ApiServerConnection::new(api_server(answer), SpokenProtocol::default(), reporter.clone());
+    let reach = ApiServerConnection::new(
+        api_server(answer),
+        NegotiatedProtocol::default(),
+        reporter.clone(),
+    );
     Watch {
         kind: roles(),
         reach: Arc::new(reach),

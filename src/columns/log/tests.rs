@@ -62,8 +62,11 @@ fn lines_become_files_by_cluster_and_hour_once_they_have_waited() {
     );
     log.add_lines(line("east", 61, "jane").as_bytes(), at(61));
     assert_eq!(rows(&bounds), []);
-    assert_eq!(RecordingSink::rest(&mut log, at(61)), Duration::from_secs(300));
-    RecordingSink::rest(&mut log, at(66));
+    assert_eq!(
+        RecordingSink::maintain(&mut log, at(61)),
+        Duration::from_secs(300)
+    );
+    RecordingSink::maintain(&mut log, at(66));
     let hour = |cluster: &str, hour: u32| format!("cluster={cluster}/date=2026-11-21/hour={hour}");
     let expected = [(hour("east", 10), 1), (hour("west%2F1", 10), 1)];
     assert_eq!(rows(&bounds), expected);
@@ -216,7 +219,7 @@ fn files_take_no_more_than_they_may_whenever_they_are_compared() {
     let hour = bounds.folder.join("cluster=a/date=2026-11-21/hour=10");
     let mut number = 0;
     for minute in [120, 240] {
-        own.rest(at(minute));
+        own.maintain(at(minute));
         compared(&own);
         for _ in 0..9 {
             number += 1;
@@ -280,12 +283,12 @@ fn a_stop_waits_for_the_writer_before_a_reload_too() {
         };
         WriteQueue::start(open(bounds, &counter(), at(0)), settings)
     };
-    queue.follow(Some(&before), start).unwrap();
+    queue.apply(Some(&before), start).unwrap();
     for cluster in 0..100 {
         let line = line(&format!("c{cluster}"), 0, "jane");
         queue.push(|queue| queue.push(line.len(), |pending| pending.extend_from_slice(line.as_bytes())));
     }
-    queue.follow(None, start).unwrap();
+    queue.apply(None, start).unwrap();
     assert!(queue.flush(Duration::from_secs(60)));
     assert_eq!(rows(&before).len(), 100);
 }

@@ -50,24 +50,24 @@ fn a_wildcard_stands_for_exactly_one_label() {
         ("localhost", "localhost", true),
     ];
     for (text, name, expected) in table {
-        assert_eq!(pattern(text).means_dns(name), expected, "{text} {name}");
+        assert_eq!(pattern(text).matches_dns(name), expected, "{text} {name}");
     }
 }
 
 #[test]
 fn each_form_means_its_own_kind_alone() {
     let ip = pattern("10.0.0.1");
-    assert!(ip.means_ip(&[10, 0, 0, 1]));
-    assert!(!ip.means_ip(&[10, 0, 0, 2]) && !ip.means_ip(&[10, 0, 0]) && !ip.means_dns("10.0.0.1"));
-    assert!(pattern("::1").means_ip(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]));
+    assert!(ip.matches_ip(&[10, 0, 0, 1]));
+    assert!(!ip.matches_ip(&[10, 0, 0, 2]) && !ip.matches_ip(&[10, 0, 0]) && !ip.matches_dns("10.0.0.1"));
+    assert!(pattern("::1").matches_ip(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]));
 
     let uri = pattern("spiffe://example.com/apiserver");
-    assert!(uri.means_uri("spiffe://example.com/apiserver"));
-    assert!(!uri.means_uri("spiffe://example.com/apiserver/x") && !uri.means_dns("example.com"));
+    assert!(uri.matches_uri("spiffe://example.com/apiserver"));
+    assert!(!uri.matches_uri("spiffe://example.com/apiserver/x") && !uri.matches_dns("example.com"));
 
     let email = pattern("api@example.com");
-    assert!(email.means_email("api@example.com"));
-    assert!(!email.means_email("API@example.com") && !email.means_dns("example.com"));
+    assert!(email.matches_email("api@example.com"));
+    assert!(!email.matches_email("API@example.com") && !email.matches_dns("example.com"));
 }
 
 #[test]

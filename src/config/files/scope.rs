@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-use super::{CONFIGURATION_BYTES, Files, describe, observed, read_bounded, text};
+use super::{CONFIGURATION_BYTES, Files, describe, read_bounded, text, with_pending_path};
 
 /// Where the files that a user names may be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -59,14 +59,14 @@ pub(crate) struct FolderWalk {
     /// What could not be followed or read; the walk continued without it.
     pub(crate) errors: Vec<(PathBuf, io::Error)>,
     /// Whether the walk ended early because there were more entries than the limit.
-    pub(crate) is_cut: bool,
+    pub(crate) exceeded_limit: bool,
     /// The folders of tenants whose walk ended early.
-    pub(crate) cut_folders: Vec<PathBuf>,
+    pub(crate) folders_over_limit: Vec<PathBuf>,
     /// The limit of entries for each direct subfolder, if these are the folders of tenants.
     tenant_entries: Option<usize>,
     max_entries: usize,
     /// How many further entries are allowed.
-    left: usize,
+    entries_left: usize,
     scope: FileScope,
     rule: FolderRule,
     /// The real paths of the files and folders found so far.
@@ -92,7 +92,7 @@ impl FileScope {
 
     /// Whether a file with this path may be in the scope, before links are followed.
     #[must_use]
-    pub fn holds(&self, path: &Path) -> bool {
+    pub fn contains(&self, path: &Path) -> bool {
         match self {
             Self::Anywhere => true,
             Self::Below(folder) => path.starts_with(folder),
@@ -105,7 +105,7 @@ impl FileScope {
     ///
     /// As for [`super::read`]; also if the file is outside of the folder.
     pub fn read(&self, path: &Path, most: usize) -> io::Result<Vec<u8>> {
-        let content = observed(path, || {
+        let content = with_pending_path(path, || {
             self.check_name(path)?;
             read_bounded(path, most, |file| self.check_file(file))
         });
@@ -157,7 +157,7 @@ impl FileScope {
 
     fn check_name(&self, path: &Path) -> io::Result<()> {
         match self {
-            Self::Below(folder) if !self.holds(path) => Err(self.outside(folder)),
+            Self::Below(folder) if !self.contains(path) => Err(self.outside(folder)),
             _ => Ok(()),
         }
     }
@@ -281,23 +281,23 @@ impl FolderWalk {
             files: Vec::new(),
             folders: BTreeSet::new(),
             errors: Vec::new(),
-            is_cut: false,
-            cut_folders: Vec::new(),
+            exceeded_limit: false,
+            folders_over_limit: Vec::new(),
             tenant_entries,
             max_entries,
-            left: max_entries,
+            entries_left: max_entries,
             scope,
             rule,
             real: HashSet::new(),
         };
         match resolve(&FileScope::Anywhere, path) {
-            Ok((real, is_folder)) => walk.take(path, real, is_folder, MAX_DEPTH),
+            Ok((real, is_folder)) => walk.visit(path, real, is_folder, MAX_DEPTH),
             Err(error) => walk.fail(path, error),
         }
         walk
     }
 
-    fn take(&mut self, path: &Path, real: PathBuf, is_folder: bool, depth: usize) {
+    fn visit(&mut self, path: &Path, real: PathBuf, is_folder: bool, depth: usize) {
         if !self.real.insert(real.clone()) {
             return;
         }
@@ -312,12 +312,12 @@ impl FolderWalk {
     }
 
     fn enter(&mut self, folder: &Path, real: &Path, depth: usize) {
-        let entries = match observed(folder, || self.entries(folder)) {
+        let entries = match with_pending_path(folder, || self.entries(folder)) {
             Ok(entries) => entries,
             Err(error) => return self.fail(folder, error),
         };
         for FolderEntry { path, is_folder } in entries {
-            if self.is_cut {
+            if self.exceeded_limit {
                 return;
             }
             let found = match (is_folder, path.file_name()) {
@@ -325,9 +325,9 @@ impl FolderWalk {
                 _ => resolve(&self.scope, &path),
             };
             match (found, self.tenant_entries) {
-                (Ok((_, true)), Some(max_entries)) => self.take_tenant(&path, max_entries),
+                (Ok((_, true)), Some(max_entries)) => self.visit_tenant_folder(&path, max_entries),
                 (Ok((real, is_folder)), _) if is_folder || is_manifest(&path) => {
-                    self.take(&path, real, is_folder, depth);
+                    self.visit(&path, real, is_folder, depth);
                 }
                 (Ok(_), _) => {}
                 (Err(error), _) => self.fail(&path, error),
@@ -337,10 +337,10 @@ impl FolderWalk {
 
     /// Walks the folder of a tenant. If its limit is exceeded, only the walk of this folder ends
     /// early.
-    fn take_tenant(&mut self, folder: &Path, max_entries: usize) {
+    fn visit_tenant_folder(&mut self, folder: &Path, max_entries: usize) {
         let walk = Self::new(FileScope::below(folder), self.rule, folder, max_entries);
-        if walk.is_cut {
-            self.cut_folders.push(folder.to_owned());
+        if walk.exceeded_limit {
+            self.folders_over_limit.push(folder.to_owned());
         }
         self.files.extend(walk.files);
         self.folders.extend(walk.folders);
@@ -373,10 +373,10 @@ impl FolderWalk {
 
     fn charge(&mut self, path: &Path) -> io::Result<()> {
         let entries = 1 + path.as_os_str().len() / PATH_BYTES_OF_AN_ENTRY;
-        match self.left.checked_sub(entries) {
-            Some(left) => self.left = left,
+        match self.entries_left.checked_sub(entries) {
+            Some(left) => self.entries_left = left,
             None => {
-                self.is_cut = true;
+                self.exceeded_limit = true;
                 return Err(io::Error::other(format!(
                     "with this folder there are more than {} files and folders: keep manifests in a separate \
                     folder",
@@ -390,7 +390,7 @@ impl FolderWalk {
 
 /// The real path of `path`, which must be in `scope`, and whether it is a folder.
 fn resolve(scope: &FileScope, path: &Path) -> io::Result<(PathBuf, bool)> {
-    observed(path, || {
+    with_pending_path(path, || {
         let real = scope.real_path(path)?;
         let is_folder = fs::metadata(&real)?.is_dir();
         Ok((real, is_folder))
@@ -450,7 +450,7 @@ mod tests {
         assert!(missing.starts_with("is outside of "), "{missing}");
         assert!(scope.real_path(&path("east/inner")).is_ok());
         assert!(scope.real_path(&path("east/link")).is_err());
-        assert!(!scope.holds(&path("east-2/secret")));
+        assert!(!scope.contains(&path("east-2/secret")));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Reads a kubeconfig for calls that the gateway makes: server, CA and credentials.
 //!
 //! There are two kinds of files. For admission webhooks, users are named after hosts ([`by_host`]);
-//! otherwise the current context selects the server and the user ([`of_context`]). Settings that
+//! otherwise the current context selects the server and the user ([`user_of_context`]). Settings that
 //! weaken a connection (`insecure-skip-tls-verify`, a proxy, `http`), start a program (`exec`) or
 //! impersonate a user (`as`) are errors.
 //!
@@ -69,7 +69,7 @@ pub struct Bearer {
 }
 
 const NO_PROGRAMS: &str = "programs for credentials are not supported: use a certificate, token or password";
-const NO_OTHERS: &str = "impersonation is not supported: remove it";
+const NO_IMPERSONATION: &str = "impersonation is not supported: remove it";
 
 /// Reads the kubeconfig at `path`, an absolute path, whose users are named after hosts. Clusters
 /// are ignored, as in the API server.
@@ -87,7 +87,7 @@ pub fn by_host(files: &dyn Files, path: &Path) -> (ByHost, Faults) {
             read.users.push(user);
         }
         read.current = context(root)
-            .and_then(|context| context.text_if_any("user"))
+            .and_then(|context| context.non_empty_text("user"))
             .map(str::to_owned);
     });
     (read, faults)
@@ -125,7 +125,7 @@ fn current(files: &dyn Files, root: &Section<'_>, read: &mut Vec<PathBuf>) -> Op
     let wanted = context.required_text("cluster", "the server to call")?;
     let cluster = of("clusters", "cluster", wanted).and_then(|(_, section)| cluster(files, &section, read));
     let user = context
-        .text_if_any("user")
+        .non_empty_text("user")
         .and_then(|wanted| of("users", "user", wanted))
         .map(|(name, section)| client_user(files, name, &section, read));
     Some(Context {
@@ -136,7 +136,7 @@ fn current(files: &dyn Files, root: &Section<'_>, read: &mut Vec<PathBuf>) -> Op
 
 /// The current context, if it is named and exists.
 fn context<'r>(root: &Section<'r>) -> Option<Section<'r>> {
-    let current = root.text_if_any("current-context")?;
+    let current = root.non_empty_text("current-context")?;
     named(root, "contexts", "context")
         .into_iter()
         .find(|(name, _)| *name == current)
@@ -148,7 +148,7 @@ fn cluster(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) ->
         let message = "anybody could impersonate the server: set certificate-authority instead";
         section.fault("insecure-skip-tls-verify", FaultKind::Forbidden, message);
     }
-    if section.text_if_any("proxy-url").is_some() {
+    if section.non_empty_text("proxy-url").is_some() {
         section.fault(
             "proxy-url",
             FaultKind::NotSupported,
@@ -163,7 +163,7 @@ fn cluster(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) ->
     Some(Cluster {
         place: section.here(),
         server: server?.to_owned(),
-        server_name: section.text_if_any("tls-server-name").map(str::to_owned),
+        server_name: section.non_empty_text("tls-server-name").map(str::to_owned),
         authorities: data_or_file(
             files,
             section,
@@ -177,11 +177,11 @@ fn cluster(files: &dyn Files, section: &Section<'_>, read: &mut Vec<PathBuf>) ->
 fn client_user(files: &dyn Files, name: &str, section: &Section<'_>, read: &mut Vec<PathBuf>) -> ClientUser {
     for field in ["as", "as-uid", "as-groups", "as-user-extra"] {
         if section.value(field).is_some() {
-            section.fault(field, FaultKind::Forbidden, NO_OTHERS);
+            section.fault(field, FaultKind::Forbidden, NO_IMPERSONATION);
         }
     }
     let user = user(files, name, section, read, NO_PROGRAMS);
-    let file = section.path_if_any("tokenFile");
+    let file = section.non_empty_path("tokenFile");
     let token = user.file_token.or(user.token);
     ClientUser {
         name: user.name,
@@ -202,7 +202,7 @@ fn key_pair(
     const DATA: &str = "client-key-data";
     const FILE: &str = "client-key";
     let certificate = certificate?;
-    if section.text_if_any(DATA).is_none() && section.text_if_any(FILE).is_none() {
+    if section.non_empty_text(DATA).is_none() && section.non_empty_text(FILE).is_none() {
         let message = "the private key of the client certificate";
         section.fault(FILE, FaultKind::Required, message);
     }
@@ -223,7 +223,7 @@ impl ByHost {
     /// first; both again without the port if it is 443; `*`; the user of the current context.
     #[must_use]
     pub fn user_for(&self, target: &str) -> Option<&ClientUser> {
-        let without_port = target.strip_suffix(":443").map(bare);
+        let without_port = target.strip_suffix(":443").map(without_brackets);
         let named = |name: &str| self.users.iter().find(|user| user.name == name);
         self.fitting(target)
             .or_else(|| self.fitting(without_port?))
@@ -246,7 +246,7 @@ impl ByHost {
 }
 
 /// The host without the brackets of an IPv6 address.
-fn bare(host: &str) -> &str {
+fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'))
         .unwrap_or(host)

@@ -30,15 +30,16 @@ impl<'r> Section<'r> {
     }
 
     /// Like [`Section::text`], but an empty string counts as absent.
-    pub(crate) fn text_if_any(&self, name: &str) -> Option<&'r str> {
+    pub(crate) fn non_empty_text(&self, name: &str) -> Option<&'r str> {
         self.value(name)
             .filter(|node| node.as_str() != Some(""))
             .and_then(|_| self.text(name))
     }
 
     /// Like [`Section::path`], but an empty string counts as absent.
-    pub(crate) fn path_if_any(&self, name: &str) -> Option<PathBuf> {
-        self.text_if_any(name).and_then(|text| self.located(name, text))
+    pub(crate) fn non_empty_path(&self, name: &str) -> Option<PathBuf> {
+        self.non_empty_text(name)
+            .and_then(|text| self.located(name, text))
     }
 
     /// Like [`Section::text`], for a required field. `what` completes the error message.
@@ -135,15 +136,15 @@ impl<'r> Section<'r> {
 
     /// The integer in the field `name`, which must be at least 1.
     pub(crate) fn positive(&self, name: &str) -> Option<usize> {
-        self.whole(name, 1)
+        self.integer(name, 1)
     }
 
     /// The integer in the field `name`, which must be at least 0.
     pub(crate) fn count(&self, name: &str) -> Option<usize> {
-        self.whole(name, 0)
+        self.integer(name, 0)
     }
 
-    fn whole(&self, name: &str, from: usize) -> Option<usize> {
+    fn integer(&self, name: &str, from: usize) -> Option<usize> {
         let number = match &self.value(name)?.value {
             Value::Number(number) => number,
             _ => {

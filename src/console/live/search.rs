@@ -170,10 +170,10 @@ impl TermMatch {
                 text,
                 is_whole: true,
             } => field.values(decision).iter().any(|value| value == text),
-            Self::Field { field, text, .. } => field.begins(decision, text),
+            Self::Field { field, text, .. } => field.has_prefix(decision, text),
             Self::Anything(text) => SearchField::ANYTHING
                 .iter()
-                .any(|field| field.begins(decision, text)),
+                .any(|field| field.has_prefix(decision, text)),
         }
     }
 }
@@ -218,7 +218,7 @@ impl SearchField {
         }
     }
 
-    fn begins(self, decision: &LoggedDecision<'_>, text: &str) -> bool {
+    fn has_prefix(self, decision: &LoggedDecision<'_>, text: &str) -> bool {
         let begins = |value: &String| {
             let start = value.get(..text.len());
             start.is_some_and(|start| start.eq_ignore_ascii_case(text))
@@ -238,7 +238,7 @@ pub(crate) fn completions(text: &str, slice: &DecisionSlice) -> Vec<String> {
     let completed: Vec<String> = match field(last) {
         Some((field, typed)) => {
             let name = last.strip_suffix(typed).unwrap_or_default();
-            let values = seen(field, &typed.replace('"', ""), slice);
+            let values = recent_values(field, &typed.replace('"', ""), slice);
             values
                 .into_iter()
                 .map(|value| format!("{name}{}", quoted(&value)))
@@ -266,7 +266,7 @@ fn known_words(typed: &str) -> impl Iterator<Item = String> {
 }
 
 /// The values of `field` in recent decisions that begin with `typed`, most frequent first.
-fn seen(field: SearchField, typed: &str, slice: &DecisionSlice) -> Vec<String> {
+fn recent_values(field: SearchField, typed: &str, slice: &DecisionSlice) -> Vec<String> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     for kept in slice.iter().rev().take(MAX_READ) {
         let Some(decision) = LoggedDecision::read(kept.line) else {

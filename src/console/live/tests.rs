@@ -142,12 +142,12 @@ fn a_decision_meets_a_filter_by_every_field() {
         ("to=2027-01-15T08:00:00.5Z", false),
     ] {
         let filter = DecisionFilter::read(&ViewQuery::parse(query), &[]).unwrap();
-        assert_eq!(filter.is_met(&request), expected, "{query}");
-        assert!(filter.may_meet(&kept()) || !expected, "{query}");
+        assert_eq!(filter.matches(&request), expected, "{query}");
+        assert!(filter.may_match(&kept()) || !expected, "{query}");
         assert_eq!(filter.query(), ViewQuery::parse(query));
     }
     let unmet = DecisionFilter::read(&ViewQuery::parse("user=alice"), &[]).unwrap();
-    assert!(!unmet.may_meet(&kept()), "what cannot be met is not read");
+    assert!(!unmet.may_match(&kept()), "what cannot be met is not read");
 }
 
 #[test]

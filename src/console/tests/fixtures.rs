@@ -10,7 +10,7 @@ use crate::console::{
     views,
 };
 use crate::state::tests::fixtures::{mk_snapshot, mk_snapshot_of, mk_snapshot_watching, now};
-use crate::state::{FilesAlone, ReloadState, Snapshot};
+use crate::state::{NoManifestSource, ReloadState, Snapshot};
 use crate::telemetry::Metrics;
 
 /// A console, and what it shows.
@@ -45,11 +45,11 @@ impl TestConsole {
 
     fn of_snapshot((folder, snapshot): (TempDir, Snapshot)) -> Self {
         let console = ConsoleState::new(10_000, &snapshot.revision, now());
-        console.follow(&snapshot.config);
+        console.separate_restricted_clusters(&snapshot.config);
         console.follow_changes(&snapshot, now());
         Self {
             _folder: folder,
-            state: ReloadState::new(snapshot, Arc::new(FilesAlone)),
+            state: ReloadState::new(snapshot, Arc::new(NoManifestSource)),
             metrics: Metrics::new().unwrap(),
             console,
             visible: VisibleClusters::All,

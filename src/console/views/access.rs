@@ -12,7 +12,7 @@ use crate::console::{ViewContext, ViewRequest};
 use portcullis_policy::authorization::{Grantee, Permission, PolicySet, SubjectKind, Within};
 use portcullis_policy::explain::access::{
     AccessMatrix, DenyNote, VERBS, WhatCanAnswer, WhatCanQuestion, WhoCanAnswer, WhoCanQuestion, deny_notes,
-    in_a_word, limits_in_words, object_and_rule, targets,
+    limits_in_words, object_and_rule, share_word, targets,
 };
 use portcullis_policy::explain::unknown_rbac;
 use portcullis_policy::model::{Deadline, Time, User};
@@ -61,7 +61,7 @@ struct SubjectRow {
 }
 
 pub(crate) fn who_can(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
-    request.query.only(&WHO_CAN_FIELDS)?;
+    request.query.reject_unknown(&WHO_CAN_FIELDS)?;
     let clusters = ClusterChoice::new(context, &request.query)?;
     let form = WhoCanForm::new(&request.query)?;
     let set = context.snapshot.policies.for_cluster(&clusters.chosen);
@@ -220,7 +220,7 @@ struct PermissionRow {
 }
 
 pub(crate) fn what_can(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
-    request.query.only(&WHAT_CAN_FIELDS)?;
+    request.query.reject_unknown(&WHAT_CAN_FIELDS)?;
     let clusters = ClusterChoice::new(context, &request.query)?;
     let form = WhatCanForm::new(&request.query)?;
     let page = |answer| WhatCanPage {
@@ -300,7 +300,7 @@ impl WhatCanTables {
         let shown = paging.rows(&answer.0);
         let denied = shown.iter().flat_map(|permission| &permission.denied_by);
         let words =
-            |(resource, shares): (String, Vec<_>)| (resource, shares.into_iter().map(in_a_word).collect());
+            |(resource, shares): (String, Vec<_>)| (resource, shares.into_iter().map(share_word).collect());
         Ok(Self {
             notes: Vec::new(),
             denies: deny_notes(denied, set),

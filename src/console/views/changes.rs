@@ -10,7 +10,7 @@ use similar::{Algorithm, ChangeTag, TextDiff};
 
 use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::views::clusters::ClusterChoice;
-use crate::console::{RevisionInForce, together};
+use crate::console::{Revision, combined_changes};
 use crate::console::{ViewContext, ViewRequest};
 use crate::identity::certificates::rfc3339;
 use crate::state::{ChangedObjectKey, ObjectChange, ObjectChanges};
@@ -82,15 +82,15 @@ struct ChangesPage<'a> {
 const MAX_PARTS: usize = 500;
 
 pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
-    request.query.only(&["from", "to", "cluster"])?;
+    request.query.reject_unknown(&["from", "to", "cluster"])?;
     let clusters = ClusterChoice::new(context, &request.query)?;
     let known = visible_revisions(context);
     // A revision that was rolled back to occurs twice: the last one counts, and for `from` the last one up to
     // `to`.
-    let place = |name: &str, end: usize, or: usize| match request.query.one(name)? {
+    let place = |name: &str, end: usize, or: usize| match request.query.single(name)? {
         None => Ok(or),
         Some(wanted) => {
-            let is_it = |revision: &RevisionInForce| *revision.revision == *wanted;
+            let is_it = |revision: &Revision| *revision.revision == *wanted;
             let place = known.iter().take(end).rposition(is_it);
             place.ok_or_else(|| match known.iter().any(is_it) {
                 true => ViewError::Invalid("`from` is newer than `to`".to_owned()),
@@ -100,7 +100,7 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     };
     let to = place("to", known.len(), known.len().saturating_sub(1))?;
     let from = place("from", to + 1, to.saturating_sub(1))?;
-    let changes = together(known.get(from + 1..=to).unwrap_or_default());
+    let changes = combined_changes(known.get(from + 1..=to).unwrap_or_default());
     let revision = |place: usize| known.get(place).map(|known| known.revision.to_string());
     let sides = [from, to].map(|place| known.get(place).and_then(|known| known.policies.as_ref()));
     let (decisions, undecided) = match sides {
@@ -160,7 +160,7 @@ fn decisions(
 
 /// The revisions with the objects that this user may see: those of the visible clusters, and those for all
 /// clusters.
-fn visible_revisions(context: &ViewContext<'_>) -> Vec<RevisionInForce> {
+fn visible_revisions(context: &ViewContext<'_>) -> Vec<Revision> {
     let mut revisions = context.console.changes.revisions();
     if context.visible.only().is_none() {
         return revisions;
@@ -192,11 +192,11 @@ fn visible_revisions(context: &ViewContext<'_>) -> Vec<RevisionInForce> {
 
 // === impl RevisionRow ===
 
-impl From<&RevisionInForce> for RevisionRow {
-    fn from(known: &RevisionInForce) -> Self {
+impl From<&Revision> for RevisionRow {
+    fn from(known: &Revision) -> Self {
         let count = |kind: &str| {
             let changes = known.changes.objects.values();
-            changes.filter(|change| in_a_word(change) == kind).count()
+            changes.filter(|change| change_kind(change) == kind).count()
         };
         Self {
             revision: known.revision.to_string(),
@@ -216,7 +216,7 @@ impl RevisionRow {
     }
 }
 
-const fn in_a_word(change: &ObjectChange) -> &'static str {
+const fn change_kind(change: &ObjectChange) -> &'static str {
     match (&change.before, &change.after) {
         (None, _) => "added",
         (_, None) => "removed",
@@ -228,14 +228,14 @@ const fn in_a_word(change: &ObjectChange) -> &'static str {
 
 impl From<(ChangedObjectKey, ObjectChange)> for ObjectRow {
     fn from((object, change): (ChangedObjectKey, ObjectChange)) -> Self {
-        let lines = lines(
+        let lines = diff_lines(
             change.before.as_deref().unwrap_or_default(),
             change.after.as_deref().unwrap_or_default(),
         );
         Self {
             object: object.object,
             cluster: object.cluster,
-            change: in_a_word(&change),
+            change: change_kind(&change),
             before: change.before,
             after: change.after,
             lines,
@@ -248,7 +248,7 @@ impl From<(ChangedObjectKey, ObjectChange)> for ObjectRow {
 const MAX_COMPARING_TIME: Duration = Duration::from_millis(20);
 
 /// The difference between two texts, line by line.
-fn lines(before: &str, after: &str) -> Vec<DiffLine> {
+fn diff_lines(before: &str, after: &str) -> Vec<DiffLine> {
     let difference = TextDiff::configure()
         .algorithm(Algorithm::Patience)
         .timeout(MAX_COMPARING_TIME)

@@ -58,7 +58,7 @@ struct WatchedCluster {
 }
 
 pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
-    request.query.only(&["page"])?;
+    request.query.reject_unknown(&["page"])?;
     let mut rows = rows(&context.snapshot.config, &context.state.source().status());
     rows.retain(|row| context.visible.contains(&row.name));
     let paging = Paging::new(rows.len(), "/clusters", &request.query)?;
@@ -85,19 +85,19 @@ impl ClusterChoice {
     ///
     /// The cluster does not exist.
     pub(crate) fn new(context: &ViewContext<'_>, query: &ViewQuery) -> Result<Self, ViewError> {
-        let asked = query.one("cluster")?;
+        let asked = query.single("cluster")?;
         if let Some(only) = context.visible.only() {
-            return Self::among([only.to_owned()].into(), asked);
+            return Self::choose([only.to_owned()].into(), asked);
         }
         let (snapshot, config) = (context.snapshot, &context.snapshot.config);
         let callers = config.callers.iter().map(|caller| caller.cluster.clone());
         let watched = config.clusters.iter().map(|entry| entry.name.clone());
         let with_policies = snapshot.policies.clusters.keys().cloned();
         let names = callers.chain(watched).chain(with_policies).collect();
-        Self::among(names, asked)
+        Self::choose(names, asked)
     }
 
-    fn among(mut names: BTreeSet<String>, asked: Option<&str>) -> Result<Self, ViewError> {
+    fn choose(mut names: BTreeSet<String>, asked: Option<&str>) -> Result<Self, ViewError> {
         if names.is_empty() {
             names.insert(DEFAULT_CLUSTER.to_owned());
         }
@@ -119,7 +119,7 @@ impl ClusterChoice {
     }
 
     /// Whether there are several clusters to choose from.
-    pub(crate) fn is_any(&self) -> bool {
+    pub(crate) fn has_alternatives(&self) -> bool {
         self.names.len() > 1
     }
 }
@@ -133,7 +133,7 @@ struct StatusFragment {
 
 /// `/status`, as JSON or as a fragment of HTML.
 pub(crate) fn status(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
-    request.query.only(&[])?;
+    request.query.reject_unknown(&[])?;
     let status = GatewayStatus::new(context);
     let fragment = StatusFragment {
         status: status.clone(),
@@ -164,7 +164,7 @@ fn rows(config: &Config, statuses: &[SourceStatus]) -> Vec<ClusterRow> {
 impl ViewContext<'_> {
     /// The frame of a page with this title, and with the status.
     pub(crate) fn frame(&self, title: impl Into<String>, request: &ViewRequest) -> PageFrame {
-        PageFrame::new(title, &request.path, &self.snapshot.revision).with(GatewayStatus::new(self))
+        PageFrame::new(title, &request.path, &self.snapshot.revision).with_status(GatewayStatus::new(self))
     }
 }
 
@@ -242,7 +242,7 @@ impl From<&SourceStatus> for WatchedCluster {
             origin: match status.origin {
                 Origin::Live => "live",
                 Origin::Saved => "saved",
-                Origin::Nowhere => "none",
+                Origin::None => "none",
             },
             objects: status.objects,
             faulty: status.faulty,
@@ -355,14 +355,14 @@ mod tests {
             (&["west", "east"], Some("west"), Some("west")),
             (&["default"], Some("west"), None),
         ] {
-            let choice = ClusterChoice::among(names(known), asked);
+            let choice = ClusterChoice::choose(names(known), asked);
             assert_eq!(
                 choice.ok().map(|choice| choice.chosen).as_deref(),
                 chosen,
                 "{known:?} {asked:?}"
             );
         }
-        let error = ClusterChoice::among(names(&["a", "b"]), Some("<b>")).unwrap_err();
+        let error = ClusterChoice::choose(names(&["a", "b"]), Some("<b>")).unwrap_err();
         assert_eq!(error.to_string(), "there is no cluster `<b>`: there are `a`, `b`");
     }
 }

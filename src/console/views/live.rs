@@ -22,7 +22,7 @@ const MAX_ROWS: usize = 100;
 const MAX_LINES: usize = 200;
 
 /// The number of lines that are searched: all that are kept, whose number is limited.
-const ALL: usize = usize::MAX;
+const UNLIMITED: usize = usize::MAX;
 
 /// The decision log lines that match a filter, newest first.
 #[derive(Debug, Serialize)]
@@ -72,8 +72,8 @@ struct Completions {
 
 /// `/live/complete?q=TEXT`: completions of the last word of a search, from recent decisions.
 pub(crate) fn complete(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
-    request.query.only(&["q"])?;
-    let text = request.query.one("q")?.unwrap_or_default();
+    request.query.reject_unknown(&["q"])?;
+    let text = request.query.single("q")?.unwrap_or_default();
     Page::json(&Completions {
         completions: completions(text, &context.decisions.since(0)),
     })
@@ -94,7 +94,7 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     let slice = decisions.since(0);
     let newest = slice.next().saturating_sub(1);
     if request.representation == Representation::Json {
-        let found = rows(&slice, &filter, (MAX_LINES, ALL), |_| true);
+        let found = rows(&slice, &filter, (MAX_LINES, UNLIMITED), |_| true);
         let lines: Vec<(u64, Vec<u8>)> = found
             .rows
             .iter()
@@ -124,10 +124,10 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
         frame: context.frame("Live", request),
         fields: fields(&filter, context.visible),
         parts: parts(&filter),
-        denials: rows(&slice, &filter, (MAX_ROWS, ALL), |decision| {
+        denials: rows(&slice, &filter, (MAX_ROWS, UNLIMITED), |decision| {
             decision == Decision::Deny
         }),
-        others: rows(&slice, &filter, (MAX_ROWS, ALL), |decision| {
+        others: rows(&slice, &filter, (MAX_ROWS, UNLIMITED), |decision| {
             decision != Decision::Deny
         }),
         kept: slice.len(),
@@ -220,13 +220,13 @@ pub(crate) fn decision(
     request: &ViewRequest,
     sequence: &str,
 ) -> Result<Page, ViewError> {
-    request.query.only(&[])?;
+    request.query.reject_unknown(&[])?;
     let unknown = || ViewError::NotFound(format!("`{sequence}` is not the number of a decision"));
     let number: u64 = sequence.parse().map_err(|_| unknown())?;
     let decisions = context.decisions;
     let line = decisions
         .find(number)
-        .ok_or_else(|| gone(number, decisions.newest()))?;
+        .ok_or_else(|| missing_decision(number, decisions.newest()))?;
     let broken = || ViewError::Internal("the line cannot be read".to_owned());
     let decided = LoggedDecision::read(&line).ok_or_else(broken)?;
     let what_if = format!("/what-if?{}", query::what_if_link(&decided).encode());
@@ -245,7 +245,7 @@ pub(crate) fn decision(
         extra: extra
             .map(|(key, values)| format!("{key}: {}", values.join(", ")))
             .collect(),
-        took: took(decided.duration_seconds),
+        took: format_duration(decided.duration_seconds),
         what_if,
         again: decided_again(context, &decided),
         line: std::str::from_utf8(&line).map_err(|_| broken())?,
@@ -263,7 +263,7 @@ fn decided_again(context: &ViewContext<'_>, decided: &LoggedDecision<'_>) -> Opt
 }
 
 /// The error that there is no decision with this number.
-fn gone(number: u64, newest: u64) -> ViewError {
+fn missing_decision(number: u64, newest: u64) -> ViewError {
     ViewError::NotFound(if number > newest || number == 0 {
         format!("there is no decision {number} yet: the newest is {newest}")
     } else {
@@ -272,7 +272,7 @@ fn gone(number: u64, newest: u64) -> ViewError {
 }
 
 /// A duration with a suitable unit.
-fn took(seconds: f64) -> String {
+fn format_duration(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 0.001 => format!("{:.1} µs", seconds * 1e6),
         seconds if seconds < 1.0 => format!("{:.2} ms", seconds * 1e3),
@@ -319,7 +319,7 @@ impl DecisionPage<'_> {
 }
 
 /// Why an object that nearly matched did not.
-fn misfit(near: &LoggedObject<'_>) -> String {
+fn mismatch_text(near: &LoggedObject<'_>) -> String {
     let rule = near.rule.map(|rule| format!("rule {rule}: "));
     format!("{}{}", rule.unwrap_or_default(), near.criterion)
 }
@@ -422,14 +422,14 @@ spec:
 
     #[test]
     fn what_is_not_there_says_why() {
-        assert!(gone(7, 3).to_string().contains("the newest is 3"));
-        assert!(gone(1, 30_000).to_string().contains("no longer kept"));
+        assert!(missing_decision(7, 3).to_string().contains("the newest is 3"));
+        assert!(missing_decision(1, 30_000).to_string().contains("no longer kept"));
     }
 
     #[test]
     fn durations_are_read_in_their_unit() {
-        assert_eq!(took(0.000_001_2), "1.2 µs");
-        assert_eq!(took(0.0034), "3.40 ms");
-        assert_eq!(took(2.5), "2.50 s");
+        assert_eq!(format_duration(0.000_001_2), "1.2 µs");
+        assert_eq!(format_duration(0.0034), "3.40 ms");
+        assert_eq!(format_duration(2.5), "2.50 s");
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct NowView {
     /// The errors of files and of watched objects.
     faults: Vec<String>,
     clusters: Vec<ClusterView>,
-    ending: Vec<EndView>,
+    ending: Vec<ExpiryView>,
     #[serde(flatten)]
     figures: Figures,
 }
@@ -73,7 +73,7 @@ struct ClusterView {
 /// Something that expires soon, or has expired.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct EndView {
+struct ExpiryView {
     at: String,
     kind: String,
     name: String,
@@ -88,7 +88,7 @@ struct NowPage<'a> {
 }
 
 pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
-    request.query.only(&[])?;
+    request.query.reject_unknown(&[])?;
     let view = NowView::new(context);
     let frame = context.frame("Now", request);
     Page::of(request.representation, &view, &NowPage { frame, view: &view })
@@ -113,7 +113,7 @@ impl NowView {
                 .map(ToString::to_string)
                 .collect(),
             clusters: clusters.iter().map(Into::into).collect(),
-            ending: ending(context),
+            ending: expiring_soon(context),
             figures: match context.visible.only() {
                 None => Figures::new(&context.console.history, context.metrics),
                 Some(cluster) => Figures::of_cluster(&context.console.history, cluster),
@@ -139,12 +139,12 @@ fn last_change(context: &ViewContext<'_>) -> Option<ChangeView> {
 }
 
 /// Certificates, policies and exceptions that expire soon, the earliest first.
-fn ending(context: &ViewContext<'_>) -> Vec<EndView> {
+fn expiring_soon(context: &ViewContext<'_>) -> Vec<ExpiryView> {
     let snapshot = context.snapshot;
-    let mut ends: Vec<EndView> = Vec::new();
+    let mut ends: Vec<ExpiryView> = Vec::new();
     let mut add = |kind: &str, name: String, at: SystemTime, notice: Duration| {
         if at <= context.now + notice {
-            ends.push(EndView {
+            ends.push(ExpiryView {
                 at: rfc3339(at),
                 kind: kind.to_owned(),
                 name,
@@ -228,7 +228,7 @@ impl From<&SourceStatus> for ClusterView {
         Self {
             cluster: status.cluster.to_string(),
             origin: match status.origin {
-                Origin::Nowhere => "not synced yet: only the files are in force",
+                Origin::None => "not synced yet: only the files are in force",
                 Origin::Saved => "not synced yet: saved objects are in force",
                 Origin::Live => "synced",
             },
@@ -311,13 +311,13 @@ impl Figures {
     /// The metrics of one cluster: numbers of decisions only, because durations and requests in
     /// flight are not counted by cluster.
     pub(crate) fn of_cluster(history: &MetricsHistory, cluster: &str) -> Self {
-        let whole = history.whole();
+        let whole = history.whole_interval();
         let counts = whole.as_ref().and_then(|whole| whole.of_cluster(cluster));
         let minutes = whole.as_ref().map(|whole| whole.seconds / 60.0);
         let sample = |interval: &Interval| SampleFigures::of_cluster(interval, cluster);
         let row = |interval: &Interval| RowFigures::new(interval, sample(interval));
         Self {
-            minutes: round(minutes.unwrap_or_default()),
+            minutes: whole_minutes(minutes.unwrap_or_default()),
             endpoints: Vec::new(),
             decisions_by_cluster: counts
                 .map(|[allow, deny, no_opinion]| ClusterFigures {
@@ -329,12 +329,17 @@ impl Figures {
                 .into_iter()
                 .collect(),
             samples: history.intervals().iter().map(sample).collect(),
-            rows: history.each(SAMPLES_PER_ROW).iter().rev().map(row).collect(),
+            rows: history
+                .intervals_of(SAMPLES_PER_ROW)
+                .iter()
+                .rev()
+                .map(row)
+                .collect(),
         }
     }
 
     pub(crate) fn new(history: &MetricsHistory, metrics: &Metrics) -> Self {
-        let whole = history.whole();
+        let whole = history.whole_interval();
         let now = metrics.sample();
         let of_endpoint = |endpoint: Endpoint| {
             let interval = whole
@@ -346,7 +351,7 @@ impl Figures {
         let clusters = whole.iter().flat_map(|whole| &whole.clusters);
         let minutes = whole.as_ref().map(|whole| whole.seconds / 60.0);
         Self {
-            minutes: round(minutes.unwrap_or_default()),
+            minutes: whole_minutes(minutes.unwrap_or_default()),
             endpoints: Endpoint::ALL.map(of_endpoint).into(),
             decisions_by_cluster: clusters
                 .map(|(cluster, [allow, deny, no_opinion])| ClusterFigures {
@@ -358,7 +363,7 @@ impl Figures {
                 .collect(),
             samples: history.intervals().iter().map(Into::into).collect(),
             rows: history
-                .each(SAMPLES_PER_ROW)
+                .intervals_of(SAMPLES_PER_ROW)
                 .iter()
                 .rev()
                 .map(Into::into)
@@ -384,11 +389,11 @@ impl EndpointFigures {
     }
 
     pub(crate) fn p50_text(&self) -> String {
-        shown(self.p50)
+        table_cell(self.p50)
     }
 
     pub(crate) fn p99_text(&self) -> String {
-        shown(self.p99)
+        table_cell(self.p99)
     }
 }
 
@@ -396,11 +401,11 @@ impl EndpointFigures {
 
 impl SampleFigures {
     pub(crate) fn p50_text(&self) -> String {
-        shown(self.authorize_p50)
+        table_cell(self.authorize_p50)
     }
 
     pub(crate) fn p99_text(&self) -> String {
-        shown(self.authorize_p99)
+        table_cell(self.authorize_p99)
     }
 
     pub(crate) fn in_flight_text(&self) -> String {
@@ -477,11 +482,11 @@ fn milliseconds(interval: &EndpointInterval, share: f64) -> Option<f64> {
     clippy::cast_sign_loss,
     reason = "minutes of an hour"
 )]
-fn round(minutes: f64) -> u64 {
+fn whole_minutes(minutes: f64) -> u64 {
     minutes.round() as u64
 }
 
 /// A value for the table; a dash if there is none.
-fn shown(figure: Option<f64>) -> String {
+fn table_cell(figure: Option<f64>) -> String {
     figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.3}"))
 }

@@ -59,17 +59,17 @@ struct PolicyFilter {
 
 pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
     let query = &request.query;
-    query.only(&FIELDS)?;
+    query.reject_unknown(&FIELDS)?;
     let clusters = ClusterChoice::new(context, query)?;
     let filter = PolicyFilter {
         text: query.text("filter")?.to_owned(),
-        kind: query.one("kind")?.map(ListedKind::parse).transpose()?,
-        is_unused: query.one("unused")?.is_some(),
+        kind: query.single("kind")?.map(ListedKind::parse).transpose()?,
+        is_unused: query.single("unused")?.is_some(),
     };
     let recent = RecentUse::new(context, &clusters.chosen);
     let list = PolicyList::new(context, &clusters.chosen, &recent);
     let unused = list.0.iter().filter(|row| row.is_unused()).count();
-    let rows: Vec<PolicyRow> = list.0.into_iter().filter(|row| filter.lets(row)).collect();
+    let rows: Vec<PolicyRow> = list.0.into_iter().filter(|row| filter.matches(row)).collect();
     let paging = Paging::new(rows.len(), "/policies", query)?;
     let page = PoliciesPage {
         frame: context.frame("Policies", request),
@@ -147,7 +147,7 @@ pub(crate) struct PlacesByName(BTreeMap<(String, String), String>);
 // === impl PolicyFilter ===
 
 impl PolicyFilter {
-    fn lets(&self, row: &PolicyRow) -> bool {
+    fn matches(&self, row: &PolicyRow) -> bool {
         let contains = || row.name.to_lowercase().contains(&self.text.to_lowercase());
         self.kind.is_none_or(|kind| kind == row.kind)
             && (!self.is_unused || row.is_unused())
@@ -246,7 +246,13 @@ impl PolicyList {
         };
         let mut rows: Vec<PolicyRow> = access
             .authorization_policies()
-            .map(|policy| row(ListedKind::AuthorizationPolicy, &policy.name, of_policy(policy)))
+            .map(|policy| {
+                row(
+                    ListedKind::AuthorizationPolicy,
+                    &policy.name,
+                    describe_policy(policy),
+                )
+            })
             .collect();
         for (phase, kind) in [
             (Phase::Mutate, ListedKind::MutatingAdmissionPolicy),
@@ -254,7 +260,7 @@ impl PolicyList {
         ] {
             let bound = admission.policies(phase).into_iter();
             rows.extend(
-                bound.map(|(policy, bindings)| row(kind, &policy.name, of_bindings(policy, bindings))),
+                bound.map(|(policy, bindings)| row(kind, &policy.name, describe_bindings(policy, bindings))),
             );
             let unbound = admission.unbound_policies(phase);
             rows.extend(unbound.map(|name| row(kind, name, "no binding, so it has no effect".to_owned())));
@@ -271,14 +277,14 @@ impl PolicyList {
             row(
                 ListedKind::AccessRequest,
                 &request.name,
-                of_access_request(request, trust),
+                describe_access_request(request, trust),
             )
         }));
         Self(rows)
     }
 }
 
-fn of_policy(policy: &AuthorizationPolicy) -> String {
+fn describe_policy(policy: &AuthorizationPolicy) -> String {
     let effect = match policy.effect {
         Effect::Allow => "allow",
         Effect::Deny => "deny",
@@ -293,7 +299,7 @@ fn of_policy(policy: &AuthorizationPolicy) -> String {
     format!("{effect}{mode}{separator}{limits}")
 }
 
-fn of_access_request(request: &AccessRequest, trust: Option<AccessRequestTrust>) -> String {
+fn describe_access_request(request: &AccessRequest, trust: Option<AccessRequestTrust>) -> String {
     let place = match request.namespaces.as_slice() {
         [] => "the whole cluster".to_owned(),
         some => some.join(", "),
@@ -316,7 +322,7 @@ fn of_access_request(request: &AccessRequest, trust: Option<AccessRequestTrust>)
     )
 }
 
-fn of_bindings(policy: &Applicability, bindings: &[std::sync::Arc<PolicyBinding>]) -> String {
+fn describe_bindings(policy: &Applicability, bindings: &[std::sync::Arc<PolicyBinding>]) -> String {
     let binding = |binding: &std::sync::Arc<PolicyBinding>| {
         let actions: Vec<&str> = binding.actions.iter().map(|action| action.as_str()).collect();
         match actions.as_slice() {

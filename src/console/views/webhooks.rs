@@ -72,7 +72,7 @@ struct WebhookFigures {
 }
 
 pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<Page, ViewError> {
-    request.query.only(&["cluster", "page"])?;
+    request.query.reject_unknown(&["cluster", "page"])?;
     let clusters = ClusterChoice::new(context, &request.query)?;
     let set = context.snapshot.admission.for_cluster(&clusters.chosen);
     let counts = context.metrics.webhook_counts();
@@ -163,20 +163,20 @@ impl From<&WebhookCounts> for WebhookFigures {
 
 impl WebhookFigures {
     fn mean(&self) -> String {
-        millis(self.mean_seconds)
+        format_millis(self.mean_seconds)
     }
 
     fn median(&self) -> String {
-        millis(self.median_seconds)
+        format_millis(self.median_seconds)
     }
 
     fn p99(&self) -> String {
-        millis(self.p99_seconds)
+        format_millis(self.p99_seconds)
     }
 }
 
 /// A duration in milliseconds, with one decimal.
-fn millis(seconds: Option<f64>) -> String {
+fn format_millis(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{:.1}", seconds * 1000.0))
 }
 

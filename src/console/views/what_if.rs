@@ -23,7 +23,7 @@ use portcullis_policy::admission::{AdmissionPolicies, Phase};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::admission::AdmitAllExplained;
 use portcullis_policy::explain::authorization::{AuthorizationAnswer, DecisionExplanation};
-use portcullis_policy::explain::objects::CustomKinds;
+use portcullis_policy::explain::objects::KnownKinds;
 use portcullis_policy::field::{Fault, Severity};
 use portcullis_policy::manifest::Source;
 use portcullis_policy::model::Deadline;
@@ -64,7 +64,7 @@ struct WhatIfQuestion {
 /// The decisions with the policies in force, and then with those on trial.
 #[derive(Default)]
 struct WhatIfAnswers {
-    wrong: Vec<String>,
+    errors: Vec<String>,
     requests: Vec<AuthorizationAnswer>,
     manifests: Vec<AdmissionAnswer>,
     trial: Option<TrialAnswer>,
@@ -77,8 +77,8 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     };
     let answers = question.answers(context)?;
     let is_json = request.representation == Representation::Json;
-    if is_json && !answers.wrong.is_empty() {
-        return Err(ViewError::Invalid(answers.wrong.join("; ")));
+    if is_json && !answers.errors.is_empty() {
+        return Err(ViewError::Invalid(answers.errors.join("; ")));
     }
     let page = WhatIfPage {
         frame: context.frame("What if", request),
@@ -86,14 +86,14 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
         manifest: &question.manifest,
         trial: &question.trial,
         clusters: &question.clusters,
-        wrong: &answers.wrong,
+        wrong: &answers.errors,
         decisions: answers.decisions(),
         manifests: answers.manifests.iter().map(ManifestView::from).collect(),
         on_trial: answers.trial.as_ref(),
     };
     if !is_json {
         let rendered = Page::of(request.representation, &(), &page)?;
-        let status = if answers.wrong.is_empty() {
+        let status = if answers.errors.is_empty() {
             rendered.status
         } else {
             400
@@ -114,7 +114,7 @@ impl WhatIfQuestion {
     /// A request by its fields. With an operation, it is the user and namespace for a manifest that
     /// is still to be pasted.
     fn of_query(context: &ViewContext<'_>, query: &ViewQuery) -> Result<Self, ViewError> {
-        query.only(&[&request::FIELDS[..], &["operation", "cluster"]].concat())?;
+        query.reject_unknown(&[&request::FIELDS[..], &["operation", "cluster"]].concat())?;
         let (request, manifest) = (RequestForm::new(query)?, ManifestForm::new(query)?);
         Ok(Self {
             request: if manifest.has_operation() {
@@ -131,7 +131,7 @@ impl WhatIfQuestion {
     /// A manifest, or a policy on trial with the request or manifest to decide.
     fn of_form(context: &ViewContext<'_>, form: &ViewQuery) -> Result<Self, ViewError> {
         let known = [&request::FIELDS[..], &manifest::FIELDS, &FIELDS, &["cluster"]].concat();
-        form.only(&known)?;
+        form.reject_unknown(&known)?;
         Ok(Self {
             request: RequestForm::new(form)?,
             manifest: ManifestForm::new(form)?,
@@ -173,7 +173,7 @@ impl WhatIfQuestion {
                         |side: &&LoadedPolicies| AuthorizationAnswer::new(side, cluster, &attributes, now);
                     answers.requests = sides.iter().map(answer).collect();
                 }
-                Err(wrong) => answers.wrong.extend(wrong),
+                Err(wrong) => answers.errors.extend(wrong),
             }
         }
         if !self.manifest.is_empty() {
@@ -188,7 +188,7 @@ impl WhatIfQuestion {
                         answers.manifests.push(answer);
                     }
                 }
-                Err(wrong) => answers.wrong.extend(wrong),
+                Err(wrong) => answers.errors.extend(wrong),
             }
         }
         Ok(answers)
@@ -229,7 +229,7 @@ pub(crate) fn in_force(snapshot: &Snapshot) -> LoadedPolicies {
         authorizers: webhooks.iter().map(|entry| entry.rules.clone()).collect(),
         admission: snapshot.admission.clone(),
         namespace: None,
-        kinds: CustomKinds::default(),
+        kinds: KnownKinds::default(),
     }
 }
 
@@ -304,7 +304,7 @@ pub(crate) struct BothSides<T> {
 
 impl TrialForm {
     pub(crate) fn new(form: &ViewQuery) -> Result<Self, ViewError> {
-        let policy = form.one("policy")?.unwrap_or_default().to_owned();
+        let policy = form.single("policy")?.unwrap_or_default().to_owned();
         Ok(Self { policy })
     }
 
@@ -338,7 +338,7 @@ impl TrialForm {
         let Some(trial) = trial else {
             return Ok((None, answer));
         };
-        if let Some(name) = takes_parameters(&trial) {
+        if let Some(name) = first_with_parameters(&trial) {
             return Err(ViewError::Invalid(format!(
                 "`{name}` takes parameters, and could show what they hold: try it with \
                  `portcullis admit`, where they are your own files"
@@ -349,7 +349,7 @@ impl TrialForm {
             authorizers: in_force.authorizers.clone(),
             admission: trial.admission,
             namespace: None,
-            kinds: CustomKinds::default(),
+            kinds: KnownKinds::default(),
         };
         Ok((Some(loaded), answer))
     }
@@ -364,7 +364,7 @@ fn objects(trial: &Trial) -> Vec<TrialObject> {
 }
 
 /// The first policy on trial that has parameters, or binding on trial that refers to some.
-fn takes_parameters(trial: &Trial) -> Option<String> {
+fn first_with_parameters(trial: &Trial) -> Option<String> {
     let is_on_trial = |kind: &str, name: &str| {
         let mut objects = trial.objects.iter();
         objects.any(|object| object.kind() == kind && object.name() == name)

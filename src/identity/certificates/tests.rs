@@ -96,7 +96,7 @@ impl CertificateWorld {
     }
 
     fn misfits(&self) -> Vec<String> {
-        let faults = misfits(&self.configuration(), &Disk);
+        let faults = host_warnings(&self.configuration(), &Disk);
         faults.iter().map(ToString::to_string).collect()
     }
 }

@@ -181,7 +181,7 @@ fn check_tells_which_caller_a_webhook_configuration_needs() {
         );
         fs::write(folder.path().join("webhooks.yaml"), text).unwrap();
         let file = folder.path().join("portcullis.yaml");
-        world.build().registrations_beside(&file).to_string()
+        world.build().webhook_configuration_warnings(&file).to_string()
     };
     let with_token = format!(
         "{{service: {{namespace: a, name: b, path: /t/{}/validate}}}}",

@@ -124,7 +124,7 @@ impl RemovedTexts {
         }
         let mut text = Cow::Borrowed(text.as_bytes());
         for _ in 0..MAX_QUOTINGS {
-            if self.is_plainly_within(&text) {
+            if self.contains_unescaped(&text) {
                 return true;
             }
             match unescaped(&text) {
@@ -140,7 +140,7 @@ impl RemovedTexts {
         self.within.is_empty() && self.whole.is_empty()
     }
 
-    fn is_plainly_within(&self, text: &[u8]) -> bool {
+    fn contains_unescaped(&self, text: &[u8]) -> bool {
         let order = |place: &(u32, u32)| at(&self.bytes, *place).cmp(text);
         if self.whole.binary_search_by(order).is_ok() {
             return true;

@@ -38,10 +38,10 @@ pub(crate) struct ConnectionTable {
     /// Unproven connections on which the client has sent nothing.
     silent: BTreeSet<u64>,
     /// Unproven connections by client network, and by whether the client has sent anything.
-    networks: HashMap<(IpAddr, bool), BTreeSet<u64>>,
+    by_network: HashMap<(IpAddr, bool), BTreeSet<u64>>,
     /// Connections with a certificate of the client CA on which no caller was authenticated yet,
     /// without those that are closing.
-    of_authority: BTreeSet<u64>,
+    unused_authenticated: BTreeSet<u64>,
     /// Connections of callers by cluster, without those that are closing.
     of_clusters: HashMap<Arc<str>, BTreeSet<u64>>,
     /// The number of connections that are closing.
@@ -94,7 +94,7 @@ impl ConnectionTable {
             return None;
         }
         let network = network(address);
-        let of_network = [false, true].map(|has_sent| self.networks.get(&(network, has_sent)));
+        let of_network = [false, true].map(|has_sent| self.by_network.get(&(network, has_sent)));
         let of_network: usize = of_network.into_iter().flatten().map(BTreeSet::len).sum();
         if of_network >= limits.per_address {
             self.close_oldest_of(network);
@@ -120,7 +120,10 @@ impl ConnectionTable {
         self.open.insert(number, entry);
         self.unproven.insert(number);
         self.silent.insert(number);
-        self.networks.entry((network, false)).or_default().insert(number);
+        self.by_network
+            .entry((network, false))
+            .or_default()
+            .insert(number);
         Some((number, status))
     }
 
@@ -131,8 +134,8 @@ impl ConnectionTable {
         };
         if self.silent.remove(&number) {
             entry.has_sent = true;
-            remove_of(&mut self.networks, &(entry.network, false), number);
-            self.networks
+            remove_of(&mut self.by_network, &(entry.network, false), number);
+            self.by_network
                 .entry((entry.network, true))
                 .or_default()
                 .insert(number);
@@ -142,21 +145,21 @@ impl ConnectionTable {
     /// Removes the connection from those that count as unauthenticated. It counts for `cluster` if
     /// its client is a caller.
     pub(crate) fn prove(&mut self, number: u64, cluster: Option<&Arc<str>>) {
-        self.forget(number);
+        self.remove_from_indexes(number);
         let Some(entry) = self.open.get_mut(&number).filter(|entry| !entry.is_closing) else {
             return;
         };
         entry.cluster = cluster.cloned();
         let of_its_kind = match cluster {
             Some(cluster) => self.of_clusters.entry(Arc::clone(cluster)).or_default(),
-            None => &mut self.of_authority,
+            None => &mut self.unused_authenticated,
         };
         of_its_kind.insert(number);
     }
 
     /// Removes a connection that has ended.
     pub(crate) fn remove(&mut self, number: u64) {
-        self.forget(number);
+        self.remove_from_indexes(number);
         if self.open.remove(&number).is_some_and(|entry| entry.is_closing) {
             self.closing -= 1;
         }
@@ -226,7 +229,7 @@ impl ConnectionTable {
         if let Some(oldest) = self.silent.first() {
             return Some(*oldest);
         }
-        let first_of = [&self.unproven, &self.of_authority].map(BTreeSet::first);
+        let first_of = [&self.unproven, &self.unused_authenticated].map(BTreeSet::first);
         first_of.into_iter().flatten().min().copied()
     }
 
@@ -243,7 +246,7 @@ impl ConnectionTable {
     fn close_oldest_of(&mut self, network: IpAddr) {
         let mut of_network = [false, true].into_iter();
         let oldest =
-            of_network.find_map(|has_sent| self.networks.get(&(network, has_sent))?.first().copied());
+            of_network.find_map(|has_sent| self.by_network.get(&(network, has_sent))?.first().copied());
         if let Some(oldest) = oldest {
             self.close(oldest);
         }
@@ -258,19 +261,19 @@ impl ConnectionTable {
             self.closing += 1;
         }
         entry.status.advance(ConnectionStage::Closed);
-        self.forget(number);
+        self.remove_from_indexes(number);
     }
 
     /// Removes the connection from all indexes.
-    fn forget(&mut self, number: u64) {
+    fn remove_from_indexes(&mut self, number: u64) {
         let Some(entry) = self.open.get(&number) else {
             return;
         };
         if self.unproven.remove(&number) {
             self.silent.remove(&number);
-            remove_of(&mut self.networks, &(entry.network, entry.has_sent), number);
+            remove_of(&mut self.by_network, &(entry.network, entry.has_sent), number);
         }
-        self.of_authority.remove(&number);
+        self.unused_authenticated.remove(&number);
         if let Some(cluster) = &entry.cluster {
             remove_of(&mut self.of_clusters, cluster, number);
         }

@@ -16,7 +16,9 @@ use crate::telemetry::traces::TraceParent;
 use crate::webhooks::client::CallError;
 use crate::webhooks::{Reply, ReplyMemory, Requester, Upstreams};
 use portcullis_cel::json::Document;
-use portcullis_policy::admission::webhook::{Call, CallFailure, ReviewVersion, WebhookAnswer, WebhookReply};
+use portcullis_policy::admission::webhook::{
+    Call, CallFailure, ReviewVersion, WebhookCallResult, WebhookReply,
+};
 use portcullis_policy::admission::{Chain, Phase, Request, TakenMemory};
 use portcullis_policy::api;
 
@@ -36,12 +38,12 @@ pub(crate) struct PendingCalls {
     pub(crate) chain: Chain,
     /// The user of the request.
     pub(crate) user: Box<str>,
-    pub(crate) questions: Vec<CallQuestion>,
+    pub(crate) questions: Vec<CallRequest>,
     pub(crate) left: VecDeque<Call>,
 }
 
 /// A request to one webhook, ready to be sent.
-pub(crate) struct CallQuestion {
+pub(crate) struct CallRequest {
     call: Call,
     uid: String,
     body: Vec<u8>,
@@ -52,7 +54,7 @@ pub(crate) struct CallQuestion {
 }
 
 /// On whose behalf a webhook is called, and how long the call may take.
-pub(crate) struct CallTerms<'t> {
+pub(crate) struct CallOptions<'t> {
     /// The cluster whose request is reviewed.
     pub(crate) cluster: &'t str,
     pub(crate) phase: Phase,
@@ -90,18 +92,18 @@ impl PendingCalls {
         Self {
             chain,
             user: request.user.name.as_ref().into(),
-            questions: questions(&mut left, request, permit),
+            questions: encode_requests(&mut left, request, permit),
             left,
         }
     }
 }
 
 /// Encodes as many requests as may be held at once, but at least one.
-pub(crate) fn questions(
+pub(crate) fn encode_requests(
     calls: &mut VecDeque<Call>,
     request: &Request<'_>,
     permit: &Permit,
-) -> Vec<CallQuestion> {
+) -> Vec<CallRequest> {
     questions_of(MAX_QUESTION_BYTES, calls, request, permit)
 }
 
@@ -110,7 +112,7 @@ fn questions_of(
     calls: &mut VecDeque<Call>,
     request: &Request<'_>,
     permit: &Permit,
-) -> Vec<CallQuestion> {
+) -> Vec<CallRequest> {
     let (mut questions, mut bytes, mut is_room) = (Vec::new(), 0, true);
     while is_room
         && bytes < most
@@ -126,7 +128,7 @@ fn questions_of(
         bytes += body.len();
         let copied = permit.copy(body.len());
         is_room = copied.is_some();
-        questions.push(CallQuestion {
+        questions.push(CallRequest {
             call,
             uid,
             body,
@@ -137,9 +139,9 @@ fn questions_of(
     questions
 }
 
-// === impl CallQuestion ===
+// === impl CallRequest ===
 
-impl CallQuestion {
+impl CallRequest {
     /// The webhook to call: `configuration/name`.
     pub(crate) fn webhook(&self) -> String {
         self.call.webhook.id()
@@ -151,7 +153,7 @@ impl CallQuestion {
     }
 
     /// Sends the request and waits for the reply.
-    pub(crate) async fn send(self, upstreams: &Upstreams, terms: CallTerms<'_>) -> CallResult {
+    pub(crate) async fn send(self, upstreams: &Upstreams, terms: CallOptions<'_>) -> CallResult {
         let Self {
             call,
             uid,
@@ -159,7 +161,7 @@ impl CallQuestion {
             copied,
             permit,
         } = self;
-        let CallTerms {
+        let CallOptions {
             cluster,
             phase,
             timeout,
@@ -221,14 +223,14 @@ impl CallResult {
     }
 
     /// Returns the call, the webhook's answer, and the memory reserved for it.
-    pub(crate) fn answer(self) -> (Call, WebhookAnswer, Option<TakenMemory>) {
+    pub(crate) fn answer(self) -> (Call, WebhookCallResult, Option<TakenMemory>) {
         let (call, took) = (self.call.clone(), self.took);
         let (result, taken) = match self.verified().result {
             Ok(ReceivedReply::Verified(reply, taken)) => (Ok(*reply), taken),
             Ok(ReceivedReply::Unverified(_)) => (Err(CallFailure::RequestExpired), None),
             Err(failure) => (Err(failure), None),
         };
-        (call, WebhookAnswer { result, took }, taken)
+        (call, WebhookCallResult { result, took }, taken)
     }
 }
 
@@ -246,7 +248,7 @@ fn verify(
         taken,
         connection,
     } = reply;
-    let indexed = memory.take(Document::most_bytes(&body));
+    let indexed = memory.reserve(Document::most_bytes(&body));
     let _indexed = indexed.ok_or_else(|| CallFailure::NotMade(CallError::NoMemory.to_string()))?;
     let verified = api::verify(call, uid, phase, &body)?;
     // Replies of versions before v1 need not repeat the uid.
@@ -373,7 +375,7 @@ mod tests {
         let permit = permit_of(1 << 20, 2);
         let ask = || {
             let mut left = VecDeque::from([mk_call(), mk_call(), mk_call()]);
-            let questions = questions(&mut left, &review.request, &permit);
+            let questions = encode_requests(&mut left, &review.request, &permit);
             (questions, left.len())
         };
         let (first, left) = ask();
@@ -393,7 +395,7 @@ mod tests {
         let permit = permit(2 * length);
         let ask = || {
             let mut left = VecDeque::from([mk_call(), mk_call(), mk_call(), mk_call()]);
-            questions(&mut left, &review.request, &permit)
+            encode_requests(&mut left, &review.request, &permit)
         };
         let first = ask();
         assert_eq!(

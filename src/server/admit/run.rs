@@ -16,9 +16,9 @@ use crate::server::receive::ReviewRequest;
 use crate::server::respond::Rejection;
 use crate::state::Snapshot;
 use crate::telemetry::decision_log::{LoggedQuestion, Record, ShadowDecision, TextRedaction};
-use portcullis_policy::admission::webhook::{Call, WebhookAnswer};
+use portcullis_policy::admission::webhook::{Call, WebhookCallResult};
 use portcullis_policy::admission::{
-    AdmissionSet, Chain, GrantReview, MissingGrants, ObjectMemory, Outcome, Phase, Progress, Request,
+    AdmissionSet, AlternativeGrants, Chain, GrantReview, ObjectMemory, Outcome, Phase, Progress, Request,
     RunOptions, TakenMemory,
 };
 use portcullis_policy::api::{AdmissionReview, OwnedAdmissionReview};
@@ -44,20 +44,20 @@ pub(crate) struct PendingAdmission {
     /// The memory account of the review's user, once it is needed.
     pub(crate) memory: OnceLock<ReviewMemory>,
     /// Whether other authorizers allow what no policy allows, once they were consulted.
-    pub(crate) allowed_elsewhere: OnceLock<bool>,
+    pub(crate) allowed_by_authorizers: OnceLock<bool>,
 }
 
 /// The memory account of a review by this user.
-pub(crate) struct MemoryOf<'r> {
+pub(crate) struct UserMemory<'r> {
     pub(crate) admission: &'r PendingAdmission,
     pub(crate) user: &'r str,
 }
 
-// === impl MemoryOf ===
+// === impl UserMemory ===
 
-impl ObjectMemory for MemoryOf<'_> {
-    fn take(&self, bytes: usize) -> Option<TakenMemory> {
-        self.admission.memory_of(self.user).take(bytes)
+impl ObjectMemory for UserMemory<'_> {
+    fn reserve(&self, bytes: usize) -> Option<TakenMemory> {
+        self.admission.memory_of(self.user).reserve(bytes)
     }
 }
 
@@ -88,12 +88,12 @@ impl PendingAdmission {
         let user = &request.user;
         // Users whom `neverDeny` protects do not have to wait until their cluster is synced.
         self.received
-            .is_unsynced(&user.name, || self.access().protects(user))?;
+            .is_unsynced(&user.name, || self.access().never_denies_user(user))?;
         Ok(review)
     }
 
     /// Keeps the answer of a webhook, to be recorded with the review.
-    pub(crate) fn keep_call(&self, call: Call, answer: WebhookAnswer) {
+    pub(crate) fn keep_call(&self, call: Call, answer: WebhookCallResult) {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.push(RecordedCall::new(call, answer, false));
     }
@@ -105,7 +105,7 @@ impl PendingAdmission {
 
     pub(crate) fn check_name(&self) -> Result<(), Rejection> {
         match &self.only {
-            Some(name) if !self.policies().has(self.phase, name) => {
+            Some(name) if !self.policies().has_policy_or_configuration(self.phase, name) => {
                 Err(Rejection::NoSuchPolicy { name: name.clone() })
             }
             _ => Ok(()),
@@ -153,7 +153,7 @@ pub(crate) enum JobStep {
     /// Webhooks have to be called.
     Asks(Box<PendingCalls>),
     /// Other authorizers have to be consulted, which may allow one of these grants.
-    AsksAuthorizers(MissingGrants),
+    AsksAuthorizers(AlternativeGrants),
     /// The binding refers to a role that is not known yet. The review is restarted after a moment.
     AwaitsRole,
 }
@@ -165,7 +165,7 @@ impl PendingAdmission {
         shared: &GatewayState,
         review: &AdmissionReview<'_>,
         mut chain: Chain,
-        answers: Vec<WebhookAnswer>,
+        answers: Vec<WebhookCallResult>,
         end: StepLimits<'_>,
     ) -> Option<JobStep> {
         let span = self.received.trace.span("evaluate");
@@ -177,7 +177,7 @@ impl PendingAdmission {
                 JobStep::AsksAuthorizers(outcome.missing_grants)
             }
             Progress::Done(outcome) if outcome.awaits_role && self.may_wait_for_role() => JobStep::AwaitsRole,
-            Progress::Ask(calls) => JobStep::Asks(Box::new(PendingCalls::new(
+            Progress::Calls(calls) => JobStep::Asks(Box::new(PendingCalls::new(
                 chain,
                 calls,
                 &review.request,
@@ -191,7 +191,7 @@ impl PendingAdmission {
     fn may_ask_authorizers(&self, outcome: &Outcome) -> bool {
         !outcome.missing_grants.is_empty()
             && !self.received.snapshot.authorizers.is_empty()
-            && self.allowed_elsewhere.get().is_none()
+            && self.allowed_by_authorizers.get().is_none()
     }
 
     /// Whether there is time for the watch to report an object that was just written.
@@ -207,7 +207,7 @@ impl PendingAdmission {
         in_force: &Snapshot,
         chain: &mut Chain,
         request: &Request<'_>,
-        answers: Vec<WebhookAnswer>,
+        answers: Vec<WebhookCallResult>,
         end: StepLimits<'_>,
     ) -> Option<Progress> {
         let was_over = AtomicBool::new(false);
@@ -222,17 +222,17 @@ impl PendingAdmission {
             only: self.only.as_deref(),
             deadline: Deadline {
                 expired: &expired,
-                needs_more: end.is_attempt.then_some(&was_over),
+                needs_more_memory: end.is_attempt.then_some(&was_over),
             },
             now: self.received.time.into(),
             access: &**self.access(),
-            grants: Some(GrantReview {
+            reauthorization: Some(GrantReview {
                 policies: self.access(),
-                is_allowed_elsewhere: self.allowed_elsewhere.get() == Some(&true),
+                is_allowed_elsewhere: self.allowed_by_authorizers.get() == Some(&true),
             }),
             own_kinds: Some(&validation),
             requester_unknown: false,
-            memory: Some(&MemoryOf {
+            memory: Some(&UserMemory {
                 admission: self,
                 user: &request.user.name,
             }),

@@ -12,7 +12,7 @@ use actix_web::rt;
 use actix_web::web::Data;
 use futures_util::future::try_join_all;
 
-use super::calls::{CallQuestion, CallResult, CallTerms, questions};
+use super::calls::{CallOptions, CallRequest, CallResult, encode_requests};
 use super::run::{DecisionContext, DeferredLogLine, DeferredRecording, PendingAdmission};
 use crate::config::limits::Descriptors;
 use crate::identity::Caller;
@@ -24,7 +24,7 @@ use crate::server::receive::MAX_REQUEST_TIME;
 use crate::state::Snapshot;
 use crate::telemetry::decision_log::ShadowDecision;
 use portcullis_policy::admission::Phase;
-use portcullis_policy::admission::chain::compare;
+use portcullis_policy::admission::chain::shadow_result;
 use portcullis_policy::admission::webhook::{Call, CallFailure};
 use portcullis_policy::api::OwnedAdmissionReview;
 use portcullis_policy::model::{Decision, truncate_with_mark};
@@ -113,7 +113,7 @@ impl PendingShadows {
             };
             let memory = permit.memory(&self.caller.share, &self.read.review().request.user.name);
             let put = questions.into_iter().map(|question| {
-                let terms = CallTerms {
+                let terms = CallOptions {
                     cluster: &self.caller.cluster,
                     phase: self.phase,
                     timeout: question.timeout(),
@@ -146,7 +146,7 @@ impl PendingShadows {
     }
 
     /// Calls one webhook; its reply is verified on arrival.
-    async fn send(&self, question: CallQuestion, terms: CallTerms<'_>) -> Result<CallResult, JobError> {
+    async fn send(&self, question: CallRequest, terms: CallOptions<'_>) -> Result<CallResult, JobError> {
         let returned = question.send(&self.snapshot.upstreams, terms).await;
         if !returned.is_large() {
             return Ok(returned);
@@ -208,8 +208,8 @@ fn written(
     read: &OwnedAdmissionReview,
     mut left: VecDeque<Call>,
     permit: &Permit,
-) -> (Vec<CallQuestion>, VecDeque<Call>) {
-    let questions = questions(&mut left, &read.review().request, permit);
+) -> (Vec<CallRequest>, VecDeque<Call>) {
+    let questions = encode_requests(&mut left, &read.review().request, permit);
     (questions, left)
 }
 
@@ -230,7 +230,7 @@ fn decisions(
         if keeps {
             calls.push(RecordedCall::new(call.clone(), answer.clone(), true));
         }
-        let comparison = compare(&call, request, answer, Some(memory));
+        let comparison = shadow_result(&call, request, answer, Some(memory));
         let decision = if comparison.allows() {
             Decision::Allow
         } else {

@@ -43,7 +43,7 @@ pub(crate) struct ConsoleService {
     /// Limits the costly views that are rendered at once.
     pub(crate) costly: CostlyViews,
     /// Limits the other views that are rendered at once.
-    pub(crate) usual: UsualViews,
+    pub(crate) usual: CheapViews,
     /// The open streams of decisions.
     pub(crate) streams: Rc<LiveStreams>,
     /// Bounds the large responses that clients have not read yet.
@@ -231,12 +231,12 @@ type ViewerQueues = Arc<Mutex<HashMap<VisibleClusters, ViewerQueue>>>;
 struct ViewerQueue {
     count: usize,
     /// Held by the view that is the next of these viewers, while it waits for its turn among all.
-    first: Arc<Semaphore>,
+    turn_in_group: Arc<Semaphore>,
 }
 
 /// Limits the views that are not costly.
 #[derive(Debug)]
-pub(crate) struct UsualViews(Arc<Semaphore>);
+pub(crate) struct CheapViews(Arc<Semaphore>);
 
 /// The permission to render one costly view, until it is dropped.
 pub(crate) struct CostlyTurn {
@@ -251,9 +251,9 @@ struct CostlyPlace {
     queues: ViewerQueues,
 }
 
-// === impl UsualViews ===
+// === impl CheapViews ===
 
-impl UsualViews {
+impl CheapViews {
     pub(crate) fn new() -> Self {
         Self(Arc::new(Semaphore::new(MAX_USUAL)))
     }
@@ -303,7 +303,7 @@ impl CostlyViews {
         let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let queue = queues.entry(visible.clone()).or_insert_with(|| ViewerQueue {
             count: 0,
-            first: Arc::new(Semaphore::new(1)),
+            turn_in_group: Arc::new(Semaphore::new(1)),
         });
         if queue.count >= MAX_PER_VIEWER {
             return None;
@@ -311,7 +311,7 @@ impl CostlyViews {
         queue.count += 1;
         Some(CostlyPlace {
             visible: visible.clone(),
-            first: Arc::clone(&queue.first),
+            first: Arc::clone(&queue.turn_in_group),
             queues: Arc::clone(&self.queues),
         })
     }

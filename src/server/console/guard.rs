@@ -70,7 +70,7 @@ impl ConsoleGuard {
         }
         let is_post = match method {
             "GET" => false,
-            "POST" if views::takes_forms(path) => true,
+            "POST" if views::accepts_forms(path) => true,
             _ => return Err(refused(405, "the console is read-only")),
         };
         let origin = format!("{}://{host}", if self.has_tls { "https" } else { "http" });

@@ -177,7 +177,7 @@ impl LiveStreams {
         }
         let key = (visible.clone(), query.to_owned(), live.position());
         if let Some((position, events)) = look.found.get(&key) {
-            live.follow(*position);
+            live.set_position(*position);
             return events.clone();
         }
         let from = live.position() + 1;

@@ -46,14 +46,14 @@ pub(crate) enum ExchangeOutcome {
 
 /// The state that the streams of one connection share.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct SharedLimits {
     timeouts: Timeouts,
     /// The bytes of responses that wait for flow control.
     waiting: Cell<usize>,
 }
 
 /// Counts bytes of a response as waiting until it is dropped.
-struct WaitingExchange<'l>(&'l Link, usize);
+struct WaitingBytes<'l>(&'l SharedLimits, usize);
 
 /// The most header fields of a request. An API server sends about ten.
 pub(crate) const MAX_FIELDS: usize = 128;
@@ -64,9 +64,9 @@ pub(crate) struct StreamBody {
     is_over: bool,
 }
 
-// === impl Link ===
+// === impl SharedLimits ===
 
-impl Link {
+impl SharedLimits {
     pub(crate) const fn new(timeouts: Timeouts) -> Self {
         Self {
             timeouts,
@@ -75,18 +75,18 @@ impl Link {
     }
 
     /// `None` if too many bytes are waiting.
-    fn wait(&self, bytes: usize) -> Option<WaitingExchange<'_>> {
+    fn wait(&self, bytes: usize) -> Option<WaitingBytes<'_>> {
         let sum = self.waiting.get().saturating_add(bytes);
         (sum <= MAX_WAITING_BYTES).then(|| {
             self.waiting.set(sum);
-            WaitingExchange(self, bytes)
+            WaitingBytes(self, bytes)
         })
     }
 }
 
-// === impl WaitingExchange ===
+// === impl WaitingBytes ===
 
-impl Drop for WaitingExchange<'_> {
+impl Drop for WaitingBytes<'_> {
     fn drop(&mut self) {
         self.0.waiting.set(self.0.waiting.get().saturating_sub(self.1));
     }
@@ -98,7 +98,7 @@ pub(crate) async fn run<F>(
     answer: F,
     mut respond: SendResponse<Bytes>,
     is_head: bool,
-    link: Rc<Link>,
+    link: Rc<SharedLimits>,
 ) -> ExchangeOutcome
 where
     F: Future<Output = (Reply, StreamBody)>,
@@ -123,7 +123,12 @@ async fn unless_reset<F: Future>(answer: F, respond: &mut SendResponse<Bytes>) -
     .await
 }
 
-async fn send(reply: Reply, is_head: bool, mut respond: SendResponse<Bytes>, link: &Link) -> ExchangeOutcome {
+async fn send(
+    reply: Reply,
+    is_head: bool,
+    mut respond: SendResponse<Bytes>,
+    link: &SharedLimits,
+) -> ExchangeOutcome {
     let is_whole = is_head || reply.body.is_empty();
     let Ok(mut stream) = respond.send_response(response_head(&reply), is_whole) else {
         return ExchangeOutcome::Reset;
@@ -136,7 +141,7 @@ async fn send(reply: Reply, is_head: bool, mut respond: SendResponse<Bytes>, lin
 }
 
 /// Sends `bytes` as flow control permits; `None` if it does not in time.
-async fn send_bytes(stream: &mut SendStream<Bytes>, mut bytes: Bytes, link: &Link) -> Option<()> {
+async fn send_bytes(stream: &mut SendStream<Bytes>, mut bytes: Bytes, link: &SharedLimits) -> Option<()> {
     stream.reserve_capacity(bytes.len());
     if stream.capacity() >= bytes.len() {
         return stream.send_data(bytes, true).ok();
@@ -183,13 +188,13 @@ async fn read_rest(mut body: StreamBody, within: Duration) {
 /// The running exchanges, and spare allocations for further ones.
 pub(crate) struct Exchanges<E> {
     /// The exchanges that were not polled yet.
-    begun: Vec<ExchangePlace<E>>,
-    waiting: FuturesUnordered<ExchangePlace<E>>,
-    spare: Vec<ExchangePlace<E>>,
+    begun: Vec<ExchangeSlot<E>>,
+    waiting: FuturesUnordered<ExchangeSlot<E>>,
+    spare: Vec<ExchangeSlot<E>>,
 }
 
 /// The allocation in which an exchange runs.
-struct ExchangePlace<E>(Pin<Box<Option<E>>>);
+struct ExchangeSlot<E>(Pin<Box<Option<E>>>);
 
 /// The allocations that an idle connection keeps, of some kilobytes each.
 const MAX_SPARE_PLACES: usize = 4;
@@ -217,7 +222,7 @@ impl<E: Future> Exchanges<E> {
 
     /// Starts the exchange that `mk_exchange` returns, without polling it.
     pub(crate) fn begin(&mut self, mk_exchange: impl FnOnce() -> E) {
-        let mut place = self.spare.pop().unwrap_or_else(|| ExchangePlace(Box::pin(None)));
+        let mut place = self.spare.pop().unwrap_or_else(|| ExchangeSlot(Box::pin(None)));
         place.0.set(Some(mk_exchange()));
         self.begun.push(place);
     }
@@ -245,9 +250,9 @@ impl<E: Future> Exchanges<E> {
     }
 }
 
-// === impl ExchangePlace ===
+// === impl ExchangeSlot ===
 
-impl<E: Future> Future for ExchangePlace<E> {
+impl<E: Future> Future for ExchangeSlot<E> {
     type Output = E::Output;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<E::Output> {
@@ -462,7 +467,7 @@ mod tests {
 
     #[test]
     fn unread_responses_have_a_common_limit() {
-        let link = Link::new(Timeouts::default());
+        let link = SharedLimits::new(Timeouts::default());
         let first = link.wait(MAX_WAITING_BYTES - 1).unwrap();
         let second = link.wait(1).unwrap();
         assert!(link.wait(1).is_none());
@@ -516,7 +521,7 @@ mod tests {
                 code,
                 field,
                 body: "0123456789ab".into(),
-                is_last: true,
+                closes_connection: true,
             };
             let head = response_head(&reply);
             assert_eq!(head.status(), code);

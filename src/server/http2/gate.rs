@@ -122,7 +122,7 @@ impl<IO> Gate<IO> {
                 }
             }
         }
-        self.note_block();
+        self.update_head_deadline();
         passed
     }
 
@@ -137,7 +137,7 @@ impl<IO> Gate<IO> {
 
     /// Starts the deadline of the connection when a header block begins, and clears it when the
     /// block ends.
-    fn note_block(&mut self) {
+    fn update_head_deadline(&mut self) {
         let is_in_block = self.frames.is_in_block();
         if is_in_block != self.is_awaiting {
             self.is_awaiting = is_in_block;
@@ -234,7 +234,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Gate<IO> {
         this.is_unflushed = true;
         let written = ready!(Pin::new(&mut this.io).poll_write(context, bytes))?;
         this.frames
-            .make_up(written.div_ceil(WRITTEN_BYTES_OF_AN_IDLE_FRAME));
+            .credit_idle(written.div_ceil(WRITTEN_BYTES_OF_AN_IDLE_FRAME));
         Poll::Ready(Ok(written))
     }
 
@@ -335,7 +335,7 @@ impl Frames {
     }
 
     /// Compensates for a number of idle frames.
-    fn make_up(&mut self, frames: usize) {
+    fn credit_idle(&mut self, frames: usize) {
         self.idle = self.idle.saturating_sub(frames);
     }
 
@@ -343,7 +343,7 @@ impl Frames {
         if head.is_idle {
             self.idle += 1;
         } else if head.kind == HEADERS {
-            self.make_up(IDLE_FRAMES_OF_A_REQUEST);
+            self.credit_idle(IDLE_FRAMES_OF_A_REQUEST);
         }
     }
 

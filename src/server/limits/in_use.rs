@@ -43,7 +43,7 @@ pub(crate) struct InUse {
     /// The amounts held, including reserves.
     held: CacheAligned<Amounts>,
     /// The amount that a worker takes in addition to its need as a reserve.
-    kept: CacheAligned<Amounts>,
+    reserve_target: CacheAligned<Amounts>,
     reserves: PerWorker<Amounts>,
     pub(crate) rate: CacheAligned<TokenBucket>,
 }
@@ -128,7 +128,7 @@ impl InUse {
         }
         // All reserves together are at most half of the limit.
         let more = most / 2 / self.reserves.len();
-        let kept = self.kept.0.of(resource);
+        let kept = self.reserve_target.0.of(resource);
         if kept.load(Ordering::Relaxed) != more {
             kept.store(more, Ordering::Relaxed);
         }
@@ -141,12 +141,12 @@ impl InUse {
         is_held
     }
 
-    pub(crate) fn give_back(&self, resource: Resource, amount: usize) {
+    pub(crate) fn release(&self, resource: Resource, amount: usize) {
         if amount == 0 {
             return;
         }
         let reserve = self.reserves.own().of(resource);
-        let kept = self.kept.0.of(resource).load(Ordering::Relaxed);
+        let kept = self.reserve_target.0.of(resource).load(Ordering::Relaxed);
         let sum = reserve.fetch_add(amount, Ordering::AcqRel) + amount;
         // Twice the reserve, so that a worker does not alternate between releasing and taking.
         if sum > kept.saturating_mul(2) {

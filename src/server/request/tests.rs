@@ -162,7 +162,7 @@ fn a_body_that_trickles_is_ended_however_long_its_caller_would_wait() {
 
 #[test]
 fn json_is_told_by_the_headers() {
-    let connection = accept::stranger();
+    let connection = accept::unauthenticated_connection();
     let check = |content_type: &str, encoding: &str| {
         let fields = [("content-type", content_type), ("content-encoding", encoding)];
         let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());

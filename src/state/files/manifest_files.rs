@@ -96,7 +96,7 @@ impl ManifestFiles {
         earlier: EarlierFiles<'_>,
     ) -> (Self, FaultsByCluster) {
         let (files, faults) = each_manifest(paths, ReadLimits::default(), |found, left| {
-            let file = earlier.look_at(found, keeps_texts, left)?;
+            let file = earlier.check(found, keeps_texts, left)?;
             Ok((file.length(), file))
         });
         let finish = |(place, file): (usize, FoundFile<'_>), budget: &MemoryBudget| {
@@ -105,7 +105,7 @@ impl ManifestFiles {
         let files = files.into_iter().enumerate();
         let (everywhere, of_clusters): (Vec<_>, Vec<_>) =
             files.partition(|(_, file)| file.cluster().is_none());
-        let budget = memory.everywhere();
+        let budget = memory.for_all_clusters();
         let mut finished = in_parallel(everywhere, |file| finish(file, &budget));
         let budgets = memory.of_clusters(paths, budget.left());
         finished.extend(in_parallel(of_clusters, |file| {
@@ -118,7 +118,12 @@ impl ManifestFiles {
 
     /// These files after those at `paths`, which must be among them, were modified. Nothing else is
     /// read. `None` if a file is not among them, or cannot be read.
-    pub(crate) fn after(&self, paths: &BTreeSet<PathBuf>, config: &Config, now: SystemTime) -> Option<Self> {
+    pub(crate) fn with_modified(
+        &self,
+        paths: &BTreeSet<PathBuf>,
+        config: &Config,
+        now: SystemTime,
+    ) -> Option<Self> {
         let (keeps_texts, version) = (config.reload.last_good.is_some(), config.admission.cel_version);
         let memory = ManifestMemory::of_process();
         let mut after = self.0.clone();
@@ -135,10 +140,10 @@ impl ManifestFiles {
                 scope: &file.scope,
                 of_bundle: None,
             };
-            let read = looked.look_at(manifest, keeps_texts, MANIFEST_BYTES).ok()?;
+            let read = looked.check(manifest, keeps_texts, MANIFEST_BYTES).ok()?;
             // With a budget of its own: whether all files fit is checked below.
             let (everywhere, of_clusters) = (
-                memory.everywhere(),
+                memory.for_all_clusters(),
                 memory.of_clusters(&config.manifests, memory.bytes),
             );
             let budget = file
@@ -159,7 +164,7 @@ impl ManifestFiles {
     fn fit(&self, memory: ManifestMemory, paths: &[ManifestPath]) -> bool {
         let (everywhere, of_clusters): (Vec<_>, Vec<_>) =
             self.0.iter().partition(|file| file.cluster.is_none());
-        let budget = memory.everywhere();
+        let budget = memory.for_all_clusters();
         if !everywhere.iter().all(|file| budget.take(file.objects.bytes())) {
             return false;
         }
@@ -217,14 +222,14 @@ impl ManifestFiles {
             let objects = file.objects.holding_back(&held_back, &earlier);
             let found = faults.of(file.cluster.as_deref());
             found.extend(lock_outs.iter().map(|(_, fault)| fault.clone()));
-            Arc::new(file.saying(objects))
+            Arc::new(file.with_objects(objects))
         };
         let files = Self(self.0.iter().map(hold_back).collect());
         (!faults.is_empty()).then_some((files, faults))
     }
 
     /// The clusters whose files have another content than in `earlier`.
-    pub(crate) fn clusters_unlike(&self, earlier: &Self) -> BTreeSet<String> {
+    pub(crate) fn changed_clusters(&self, earlier: &Self) -> BTreeSet<String> {
         let said = |files: &'_ Self| -> BTreeMap<String, Vec<[u8; 32]>> {
             let mut said: BTreeMap<String, Vec<[u8; 32]>> = BTreeMap::new();
             for file in &files.0 {
@@ -307,7 +312,7 @@ impl<'e> EarlierFiles<'e> {
         }
     }
 
-    fn look_at(&self, found: FoundManifest<'_>, keeps_texts: bool, left: usize) -> io::Result<FoundFile<'e>> {
+    fn check(&self, found: FoundManifest<'_>, keeps_texts: bool, left: usize) -> io::Result<FoundFile<'e>> {
         let FoundManifest {
             path, cluster, scope, ..
         } = found;
@@ -449,7 +454,7 @@ impl ManifestFile {
     }
 
     /// The file with these `objects` instead of its own.
-    fn saying(&self, objects: SourceObjects) -> Self {
+    fn with_objects(&self, objects: SourceObjects) -> Self {
         let text = objects.to_text();
         Self {
             stamp: None,

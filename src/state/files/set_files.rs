@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use std::{fs, io};
 
 use super::MAX_FILES;
-use crate::config::files::{FolderRule, FolderWalk, is_manifest, observed};
+use crate::config::files::{FolderRule, FolderWalk, is_manifest, with_pending_path};
 use crate::config::{Config, FileScope};
 
 /// The files of a set, and their folders.
@@ -33,7 +33,7 @@ pub(crate) struct SetNames {
     is_whole: bool,
     /// Manifest files that are used for nothing else, and that no link leads to.
     manifests: HashSet<PathBuf>,
-    trail: Trail,
+    trail: WatchedNames,
 }
 
 impl SetFiles {
@@ -52,7 +52,7 @@ impl SetFiles {
         found.files.sort();
         found.files.dedup();
         let real = real_paths(&found.files);
-        found.names.learn(&found.files, &real, &found.folders, &others);
+        found.names.add(&found.files, &real, &found.folders, &others);
         found.real = real.into_iter().flatten().collect();
         let mut parents = parents(&found.files);
         parents.append(&mut self::parents(&found.real));
@@ -88,7 +88,7 @@ fn parents(paths: &[PathBuf]) -> BTreeSet<PathBuf> {
 impl SetNames {
     /// Adds the names of `files`, whose paths without links are `real`; `others` are not only
     /// manifest files.
-    fn learn(
+    fn add(
         &mut self,
         files: &[PathBuf],
         real: &[Option<PathBuf>],
@@ -104,7 +104,7 @@ impl SetNames {
             is_one && !others.contains(*file)
         });
         self.manifests = manifests.map(|(file, _)| file.clone()).collect();
-        self.trail = Trail::new(files, real, folders);
+        self.trail = WatchedNames::new(files, real, folders);
     }
 
     /// The files whose content changed, if nothing but `names` changed since the set was read.
@@ -112,11 +112,11 @@ impl SetNames {
     /// set may have gained or lost files.
     ///
     /// Examines each of the names, and nothing else.
-    pub(crate) fn rewritten(&self, names: &BTreeSet<PathBuf>) -> Option<BTreeSet<PathBuf>> {
+    pub(crate) fn modified_files(&self, names: &BTreeSet<PathBuf>) -> Option<BTreeSet<PathBuf>> {
         self.is_whole.then_some(())?;
         let mut rewritten = BTreeSet::new();
         for name in names {
-            let found = observed(name, || fs::symlink_metadata(name));
+            let found = with_pending_path(name, || fs::symlink_metadata(name));
             match found {
                 // A file with a second name may have been modified under that name, and the other
                 // way round.
@@ -139,7 +139,7 @@ impl SetNames {
             return true;
         };
         // A folder may be watched under a name that is a link.
-        let real = observed(folder, || fs::canonicalize(folder)).map(|folder| folder.join(last));
+        let real = with_pending_path(folder, || fs::canonicalize(folder)).map(|folder| folder.join(last));
         is_manifest(name) || self.trail.contains(name) || !real.is_ok_and(|real| !self.trail.contains(&real))
     }
 }
@@ -150,11 +150,11 @@ const MAX_LINKS: usize = 40;
 /// All names on the way to some files: the names of their folders up to the root, of links, and of
 /// the files. Changes of other names do not affect the content of these files.
 #[derive(Debug, Default)]
-pub(crate) struct Trail(HashSet<PathBuf>);
+pub(crate) struct WatchedNames(HashSet<PathBuf>);
 
-// === impl Trail ===
+// === impl WatchedNames ===
 
-impl Trail {
+impl WatchedNames {
     /// The trail of `files`, whose paths without links are `real`, and of `folders`.
     pub(crate) fn new(files: &[PathBuf], real: &[Option<PathBuf>], folders: &BTreeSet<PathBuf>) -> Self {
         let mut trail = Self::default();
@@ -211,7 +211,7 @@ impl Trail {
                 _ => {}
             }
             self.0.insert(reached.clone());
-            let Ok(target) = observed(&reached, || fs::read_link(&reached)) else {
+            let Ok(target) = with_pending_path(&reached, || fs::read_link(&reached)) else {
                 continue;
             };
             links += 1;
@@ -234,7 +234,7 @@ fn components(path: &Path) -> VecDeque<OsString> {
 }
 
 fn is_no_link(file: &Path) -> bool {
-    let found = observed(file, || fs::symlink_metadata(file));
+    let found = with_pending_path(file, || fs::symlink_metadata(file));
     found.is_ok_and(|found| !found.is_symlink())
 }
 
@@ -255,7 +255,7 @@ fn real_paths(files: &[PathBuf]) -> Vec<Option<PathBuf>> {
 }
 
 fn real_path(path: &Path) -> Option<PathBuf> {
-    observed(path, || fs::canonicalize(path)).ok()
+    with_pending_path(path, || fs::canonicalize(path)).ok()
 }
 
 #[cfg(test)]

@@ -149,7 +149,7 @@ impl IndexWorld {
                 ..WatchedPart::default()
             })],
             unknown: UnknownObjects {
-                parameters: complete
+                unknown_of_known_kinds: complete
                     .then(|| (config_maps, BTreeSet::new()))
                     .into_iter()
                     .collect(),
@@ -347,7 +347,7 @@ proptest! {
                 policies: &indexed.policies,
                 admission: &indexed.admission,
                 index_inputs: &indexed.index_inputs,
-                own,
+                file_objects: own,
             });
             let indexed = SnapshotIndex::new(&config, &own, watched(), None, earlier);
             let rebuilt = SnapshotIndex::new(&config, &own, watched(), None, None);
@@ -369,7 +369,7 @@ proptest! {
                 policies: &indexed.policies,
                 admission: &indexed.admission,
                 index_inputs: &indexed.index_inputs,
-                own,
+                file_objects: own,
             });
             let indexed = SnapshotIndex::new(&config, &own, world.watched.values().cloned().collect(), None, earlier);
             before = Some((indexed, own));
@@ -400,7 +400,7 @@ proptest! {
             policies: &first.policies,
             admission: &first.admission,
             index_inputs: &first.index_inputs,
-            own: &own,
+            file_objects: &own,
         };
         let then = SnapshotIndex::new(&config, &own, world.watched.values().cloned().collect(), None, Some(earlier));
         for cluster in &CLUSTERS[1..] {

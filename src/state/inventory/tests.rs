@@ -36,7 +36,7 @@ fn vanished(
     before: &(ClusterPolicySets, AdmissionPolicies),
     after: &(ClusterPolicySets, AdmissionPolicies),
 ) -> Vec<String> {
-    let found = super::vanished((&before.0, &before.1), (&after.0, &after.1));
+    let found = super::removed_restrictions((&before.0, &before.1), (&after.0, &after.1));
     found.iter().map(ToString::to_string).collect()
 }
 

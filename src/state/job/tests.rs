@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::config::files::observed_by_this_thread;
 use crate::state::tests::fixtures::mk_snapshot;
-use crate::state::{Change, FilesAlone, ReloadFailure};
+use crate::state::{Change, NoManifestSource, ReloadFailure};
 
 /// A gateway's files, and what is in force of them.
 struct WatchedSet {
@@ -62,17 +62,22 @@ impl WatchedSet {
     /// Of a folder that is there.
     fn of(folder: Arc<TempDir>) -> Self {
         let path = |name: &str| folder.path().join(name);
-        let snapshot = load::load(&path("portcullis.yaml"), &FilesAlone, None, SystemTime::now());
+        let snapshot = load::load(
+            &path("portcullis.yaml"),
+            &NoManifestSource,
+            None,
+            SystemTime::now(),
+        );
         let snapshot = snapshot.0.unwrap_or_else(|| panic!("{}", snapshot.1));
         let watches = Watches {
             watcher: None,
             watched: BTreeSet::new(),
-            interest: Arc::default(),
+            filter: Arc::default(),
             names: SetNames::default(),
         };
         let mut world = Self {
             folder,
-            state: ReloadState::new(snapshot, Arc::new(FilesAlone)),
+            state: ReloadState::new(snapshot, Arc::new(NoManifestSource)),
             watches: Some(watches),
             last: Fingerprint::none(),
         };
@@ -107,7 +112,7 @@ impl WatchedSet {
         } else {
             self.job(ReloadExtent::Changed)
         };
-        job.watches.interest().note(&event);
+        job.watches.filter().note(&event);
         let before = observed_by_this_thread();
         let result = job.run();
         let observed = observed_by_this_thread() - before;
@@ -131,7 +136,7 @@ impl WatchedSet {
     /// What a load from nothing gives, where it gives something for every cluster.
     fn rebuilt(&self) -> Option<Vec<String>> {
         let path = self.path("portcullis.yaml");
-        let (snapshot, _) = load::load(&path, &FilesAlone, None, SystemTime::now());
+        let (snapshot, _) = load::load(&path, &NoManifestSource, None, SystemTime::now());
         let whole = snapshot.filter(|snapshot| snapshot.unknown_clusters().is_empty());
         Some(told(&whole?))
     }

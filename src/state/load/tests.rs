@@ -1,5 +1,5 @@
 use super::*;
-use crate::state::FilesAlone;
+use crate::state::NoManifestSource;
 use crate::state::tests::fixtures;
 
 #[test]
@@ -38,7 +38,7 @@ fn a_single_file_takes_away_no_more_than_it_may() {
     for (left, is_taken) in [(deny("a"), false), (deny("a") + &deny("b"), true)] {
         std::fs::write(&file, left).unwrap();
         let files = BTreeSet::from([file.clone()]);
-        let reloaded = reload_files(&snapshot, &FilesAlone, &files, fixtures::now());
+        let reloaded = reload_files(&snapshot, &NoManifestSource, &files, fixtures::now());
         assert_eq!(reloaded.is_some(), is_taken);
     }
 }

@@ -8,7 +8,9 @@ use tempfile::TempDir;
 
 use crate::config::Config;
 use crate::pki::Authority;
-use crate::state::{FilesAlone, ManifestSource, Snapshot, WatchedObjects, WatchedPart, WatchedText, load};
+use crate::state::{
+    ManifestSource, NoManifestSource, Snapshot, WatchedObjects, WatchedPart, WatchedText, load,
+};
 use portcullis_cel::Version;
 use portcullis_policy::document;
 use portcullis_policy::manifest::ValidatedObject;
@@ -27,7 +29,7 @@ pub(crate) fn mk_snapshot(manifests: &str, more: &str) -> (TempDir, Snapshot) {
 /// The same with manifests of `clusters`, each of which has a caller that may see the console, and
 /// sees that cluster alone.
 pub(crate) fn mk_snapshot_of(manifests: &str, clusters: &[(&str, &str)], more: &str) -> (TempDir, Snapshot) {
-    mk_snapshot_from(manifests, clusters, more, &FilesAlone)
+    mk_snapshot_from(manifests, clusters, more, &NoManifestSource)
 }
 
 /// What is in force with `manifests`, and with `watched` from a watched cluster called `default`.

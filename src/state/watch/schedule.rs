@@ -29,7 +29,7 @@ pub(crate) struct ReloadRequest {
     /// Files changed.
     is_changed: bool,
     /// Watched objects changed.
-    pub(crate) is_beside: bool,
+    pub(crate) watched_objects_changed: bool,
 }
 
 /// Requests reloads, from any thread.
@@ -43,7 +43,7 @@ pub(crate) struct Schedule {
     /// The times of the first and the last request.
     since: Option<(Instant, Instant)>,
     /// When the files were last read.
-    looked: Instant,
+    read_at: Instant,
     /// Changes are not acted on before this time.
     rested: Instant,
 }
@@ -54,29 +54,29 @@ impl ReloadRequest {
     pub(crate) const FORCED: Self = Self {
         is_forced: true,
         is_changed: false,
-        is_beside: false,
+        watched_objects_changed: false,
     };
     pub(crate) const CHANGED: Self = Self {
         is_forced: false,
         is_changed: true,
-        is_beside: false,
+        watched_objects_changed: false,
     };
     pub(crate) const CLUSTER_OBJECTS_CHANGED: Self = Self {
         is_forced: false,
         is_changed: false,
-        is_beside: true,
+        watched_objects_changed: true,
     };
 
     /// Whether the files do not have to be read.
-    pub(crate) const fn is_beside_alone(self) -> bool {
-        self.is_beside && !self.is_forced && !self.is_changed
+    pub(crate) const fn is_for_watched_objects_only(self) -> bool {
+        self.watched_objects_changed && !self.is_forced && !self.is_changed
     }
 
     const fn and(self, other: Self) -> Self {
         Self {
             is_forced: self.is_forced || other.is_forced,
             is_changed: self.is_changed || other.is_changed,
-            is_beside: self.is_beside || other.is_beside,
+            watched_objects_changed: self.watched_objects_changed || other.watched_objects_changed,
         }
     }
 }
@@ -110,10 +110,10 @@ impl Schedule {
             requested: ReloadRequest {
                 is_forced: false,
                 is_changed: false,
-                is_beside: false,
+                watched_objects_changed: false,
             },
             since: None,
-            looked: now,
+            read_at: now,
             rested: now,
         }
     }
@@ -131,7 +131,7 @@ impl Schedule {
         if self.requested.is_forced {
             return Some(first);
         }
-        let longest = if self.requested.is_beside_alone() {
+        let longest = if self.requested.is_for_watched_objects_only() {
             MAX_SOURCE_DELAY
         } else {
             MAX_DELAY
@@ -141,7 +141,7 @@ impl Schedule {
 
     /// When to check the files although nothing was requested.
     pub(crate) fn poll_at(&self, interval: Duration) -> Option<Instant> {
-        self.looked.checked_add(interval)
+        self.read_at.checked_add(interval)
     }
 
     /// Takes the request, so that nothing is requested any more.
@@ -150,8 +150,8 @@ impl Schedule {
         std::mem::take(&mut self.requested)
     }
 
-    pub(crate) fn looked(&mut self, now: Instant) {
-        self.looked = now;
+    pub(crate) fn read_at(&mut self, now: Instant) {
+        self.read_at = now;
     }
 
     pub(crate) fn rest_until(&mut self, rested: Instant) {
@@ -200,7 +200,7 @@ impl WatchFilter {
 
     /// Records an event. Returns whether it matters.
     pub(crate) fn note(&mut self, event: &notify::Event) -> bool {
-        let is_concerned = self.is_concerned(event);
+        let is_concerned = self.matters(event);
         if is_concerned {
             self.touched.add(event);
         }
@@ -212,7 +212,7 @@ impl WatchFilter {
         std::mem::replace(&mut self.touched, ChangedNames::NOTHING)
     }
 
-    fn is_concerned(&self, event: &notify::Event) -> bool {
+    fn matters(&self, event: &notify::Event) -> bool {
         let writes = matches!(
             event.kind,
             EventKind::Modify(ModifyKind::Data(_) | ModifyKind::Metadata(_))
@@ -268,7 +268,7 @@ mod tests {
         schedule.rest_until(now + ms(5000));
         assert_eq!(schedule.requested_at(), Some(now + ms(5000)));
         let taken = schedule.take();
-        assert!(taken.is_beside && !taken.is_forced && !taken.is_beside_alone());
+        assert!(taken.watched_objects_changed && !taken.is_forced && !taken.is_for_watched_objects_only());
         assert_eq!(schedule.requested_at(), None);
     }
 
@@ -286,7 +286,7 @@ mod tests {
     fn the_poll_counts_from_the_last_look() {
         let now = Instant::now();
         let mut schedule = Schedule::new(now);
-        schedule.looked(now + ms(70));
+        schedule.read_at(now + ms(70));
         assert_eq!(schedule.poll_at(ms(1000)), Some(now + ms(1070)));
         assert_eq!(schedule.poll_at(Duration::MAX), None);
     }

@@ -86,7 +86,7 @@ pub(crate) struct BacklogState {
     /// With a spool: whether there may be files that the sender has not seen.
     has_new_file: bool,
     /// Whether the last attempt to send failed.
-    pub(crate) is_away: bool,
+    pub(crate) is_unavailable: bool,
     /// Whether the writer has ended.
     pub(crate) is_closed: bool,
 }
@@ -183,9 +183,9 @@ impl Backlog {
     }
 
     /// Records whether the collector is unavailable, and returns whether that has changed.
-    pub(crate) fn set_away(&self, is_away: bool) -> bool {
+    pub(crate) fn set_unavailable(&self, is_away: bool) -> bool {
         let mut state = self.state();
-        let was_away = std::mem::replace(&mut state.is_away, is_away);
+        let was_away = std::mem::replace(&mut state.is_unavailable, is_away);
         drop(state);
         self.changed.notify_all();
         was_away != is_away
@@ -209,7 +209,7 @@ impl Backlog {
     pub(crate) fn flush(&self) {
         let end = Instant::now() + MAX_FLUSH_TIME;
         let mut state = self.state();
-        while state.bytes > 0 && !state.is_away {
+        while state.bytes > 0 && !state.is_unavailable {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;

@@ -116,19 +116,19 @@ impl Metrics {
     pub fn policy_counts(&self) -> BTreeMap<(String, String), PolicyCounts> {
         self.gather();
         let mut counts: BTreeMap<(String, String), PolicyCounts> = BTreeMap::new();
-        each(&self.families.policy_evaluations, |metric| {
+        for_each_metric(&self.families.policy_evaluations, |metric| {
             let entry = counts
                 .entry((label(metric, "kind"), label(metric, "name")))
                 .or_default();
             let results = PolicyResult::ALL.into_iter().zip(&mut entry.results);
             let of_metric = label(metric, "result");
             for (_, count) in results.filter(|(result, _)| result.as_str() == of_metric) {
-                *count = counted(metric);
+                *count = counter_value(metric);
             }
         });
-        each(&self.families.policy_cost, |metric| {
+        for_each_metric(&self.families.policy_cost, |metric| {
             let key = (label(metric, "kind"), label(metric, "name"));
-            counts.entry(key).or_default().cost = counted(metric);
+            counts.entry(key).or_default().cost = counter_value(metric);
         });
         counts
     }
@@ -137,25 +137,25 @@ impl Metrics {
     #[must_use]
     pub fn webhook_counts(&self) -> BTreeMap<String, WebhookCounts> {
         let mut counts: BTreeMap<String, WebhookCounts> = BTreeMap::new();
-        each(&self.families.upstream_requests, |metric| {
+        for_each_metric(&self.families.upstream_requests, |metric| {
             let entry = counts.entry(label(metric, "webhook")).or_default();
             match label(metric, "result") == Outcome::Success.as_str() {
-                true => entry.successes = counted(metric),
-                false => entry.failures = counted(metric),
+                true => entry.successes = counter_value(metric),
+                false => entry.failures = counter_value(metric),
             }
         });
-        each(&self.families.shadow_webhooks, |metric| {
+        for_each_metric(&self.families.shadow_webhooks, |metric| {
             let entry = counts.entry(label(metric, "webhook")).or_default();
             match label(metric, "decision") == Label::as_str(Decision::Deny) {
-                true => entry.shadow_denies = counted(metric),
-                false => entry.shadow_allows = counted(metric),
+                true => entry.shadow_denies = counter_value(metric),
+                false => entry.shadow_allows = counter_value(metric),
             }
         });
-        each(&self.families.upstream_breaker_open, |metric| {
+        for_each_metric(&self.families.upstream_breaker_open, |metric| {
             let entry = counts.entry(label(metric, "webhook")).or_default();
             entry.is_breaker_open = metric.get_gauge().get_value() > 0.5;
         });
-        each(&self.families.upstream_duration, |metric| {
+        for_each_metric(&self.families.upstream_duration, |metric| {
             let histogram = metric.get_histogram();
             let entry = counts.entry(label(metric, "webhook")).or_default();
             entry.durations = DurationCounts {
@@ -172,7 +172,7 @@ impl Metrics {
     }
 }
 
-fn each(family: &impl Collector, of: impl FnMut(&Metric)) {
+fn for_each_metric(family: &impl Collector, of: impl FnMut(&Metric)) {
     let families = family.collect();
     families
         .iter()
@@ -194,7 +194,7 @@ fn label(metric: &Metric, name: &str) -> String {
     clippy::cast_sign_loss,
     reason = "a counter of whole numbers, which begins at 0"
 )]
-fn counted(metric: &Metric) -> u64 {
+fn counter_value(metric: &Metric) -> u64 {
     metric.get_counter().get_value() as u64
 }
 

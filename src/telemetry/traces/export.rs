@@ -333,7 +333,7 @@ fn hexadecimal(text: &str, digits: usize) -> Option<u128> {
 }
 
 /// A random number, which is unique in practice but not unpredictable. It is never 0.
-pub(crate) fn random() -> u64 {
+pub(crate) fn random_id() -> u64 {
     thread_local! {
         static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0));
     }
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn numbers_differ() {
-        let numbers: HashSet<u64> = (0..10_000).map(|_| random()).collect();
+        let numbers: HashSet<u64> = (0..10_000).map(|_| random_id()).collect();
         assert_eq!(numbers.len(), 10_000);
         assert!(!numbers.contains(&0));
     }

@@ -64,7 +64,7 @@ fn whoever_is_called_learns_whether_the_request_is_traced_and_by_which_span() {
 
 #[test]
 fn the_ratio_is_a_share_of_all_requests() {
-    let chosen = (0..100_000).filter(|_| is_chosen(random(), 0.1)).count();
+    let chosen = (0..100_000).filter(|_| is_chosen(random_id(), 0.1)).count();
     assert!((8_000..12_000).contains(&chosen), "{chosen}");
     assert!(!is_chosen(u64::MIN, 0.0) && !is_chosen(u64::MAX, 0.0));
     assert!(is_chosen(u64::MIN, 1.0) && is_chosen(u64::MAX, 1.0));

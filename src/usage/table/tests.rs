@@ -30,7 +30,7 @@ fn get(user: &str, namespace: &str, name: &str) -> Attributes<'static> {
 }
 
 /// Counts `asked`, so many seconds after a moment.
-fn count(table: &mut UsageTable, cluster: &str, asked: &Attributes<'_>, seconds: u64) -> CountedAs {
+fn count(table: &mut UsageTable, cluster: &str, asked: &Attributes<'_>, seconds: u64) -> CountedIn {
     count_of("kube-apiserver", table, cluster, asked, seconds)
 }
 
@@ -41,7 +41,7 @@ fn count_of(
     cluster: &str,
     asked: &Attributes<'_>,
     seconds: u64,
-) -> CountedAs {
+) -> CountedIn {
     let cause = Cause {
         kind: CauseKind::RoleBinding,
         namespace: "shop".into(),
@@ -94,7 +94,7 @@ fn equal_questions_are_one_row() {
     for seconds in [5, 3, 9] {
         assert_eq!(
             count(&mut table, "east", &get("jane", "shop", "web"), seconds),
-            CountedAs::Question
+            CountedIn::Question
         );
     }
     count(&mut table, "east", &get("jane", "shop", "db"), 9);
@@ -169,7 +169,7 @@ fn a_user_that_asks_for_very_much_takes_its_part_and_no_more() {
         );
         if number % 1000 == 0 {
             let asked = get(&format!("user-{number}"), &format!("namespace-{number}"), "web");
-            assert_eq!(count(&mut table, "east", &asked, number), CountedAs::Question);
+            assert_eq!(count(&mut table, "east", &asked, number), CountedIn::Question);
         }
     }
     let rows = rows(&table);
@@ -209,12 +209,12 @@ fn very_many_users_of_a_cluster_take_no_other_cluster_s_part() {
         );
         counted.push(count(&mut table, "west", &get(&user, "shop", "web"), 0));
     }
-    assert_eq!(counted.last(), Some(&CountedAs::Other));
+    assert_eq!(counted.last(), Some(&CountedIn::Other));
     for number in 0..300 {
         let asked = get(&format!("user-{number}"), "shop", "web");
         assert_eq!(
             count(&mut table, "east", &asked, 0),
-            CountedAs::Question,
+            CountedIn::Question,
             "{number}"
         );
     }
@@ -265,7 +265,7 @@ fn texts_that_were_cut_say_so() {
     let long = "n".repeat(1 << 16);
     assert_eq!(
         count(&mut table, "east", &get("jane", "shop", &long), 0),
-        CountedAs::Question
+        CountedIn::Question
     );
     let [row] = rows(&table).try_into().unwrap();
     assert_eq!(row["truncated"], true);
@@ -279,7 +279,7 @@ fn what_callers_with_a_path_token_claim_takes_room_of_its_own() {
         let claimed = get("jane", "shop", &format!("claimed-{number}"));
         count_of("pathToken", &mut table, "east", &claimed, 1);
     }
-    assert_eq!(count(&mut table, "east", &asked, 2), CountedAs::Question);
+    assert_eq!(count(&mut table, "east", &asked, 2), CountedIn::Question);
     count_of("pathToken", &mut table, "east", &asked, 3);
     let rows = rows(&table);
     let (claimed, proven): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row["caller"] == "pathToken");

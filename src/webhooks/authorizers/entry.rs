@@ -47,7 +47,7 @@ struct LargeBytes(usize);
 #[derive(Debug)]
 pub(crate) struct WebhookAuthorizer {
     rules: Authorizer,
-    callee: Callee,
+    callee: AuthorizerClient,
     lifetimes: Lifetimes,
     connection: ConnectionSettings,
     answers: Arc<AnswerCache>,
@@ -108,7 +108,7 @@ impl WebhookAuthorizer {
         };
         Ok(Self {
             rules: wanted.rules.clone(),
-            callee: Callee {
+            callee: AuthorizerClient {
                 post: Arc::new(Client::new(
                     connection.settings.clone(),
                     credentials.authorization,
@@ -148,7 +148,7 @@ impl WebhookAuthorizer {
         let _ = self.callee.recorder.set(recorder);
     }
 
-    pub(crate) const fn callee(&self) -> &Callee {
+    pub(crate) const fn callee(&self) -> &AuthorizerClient {
         &self.callee
     }
 
@@ -164,7 +164,7 @@ impl WebhookAuthorizer {
     pub(crate) fn opinion_without_call(&self, relevance: &Relevance) -> Option<Opinion> {
         match relevance {
             Relevance::Failed(error) => Some(self.failed(error)),
-            Relevance::Asked | Relevance::Skipped(_) => None,
+            Relevance::Called | Relevance::Skipped(_) => None,
         }
     }
 
@@ -173,7 +173,7 @@ impl WebhookAuthorizer {
     }
 
     /// Whether answers are cached, and concurrent requests with the same question share one call.
-    pub(crate) const fn keeps(&self) -> bool {
+    pub(crate) const fn has_cache(&self) -> bool {
         self.lifetimes.authorized.is_some() || self.lifetimes.unauthorized.is_some()
     }
 
@@ -255,7 +255,7 @@ const TOO_MANY_CALLS: &str =
 
 /// How an authorizer is called.
 #[derive(Debug, Clone)]
-pub(crate) struct Callee {
+pub(crate) struct AuthorizerClient {
     pub(crate) post: Arc<dyn Post>,
     pub(crate) version: SubjectAccessReviewVersion,
     /// The timeout of one attempt, which is also sent to the authorizer.
@@ -276,9 +276,9 @@ impl Backoff {
     };
 }
 
-// === impl Callee ===
+// === impl AuthorizerClient ===
 
-impl Callee {
+impl AuthorizerClient {
     /// Calls the authorizer with `body` until there is a reply, a permanent error, or no request is
     /// left that the next attempt could serve in time. The call is a part of the trace of `parent`,
     /// which is that of the first request. Without a `place` it is not made.
@@ -356,7 +356,7 @@ const fn is_transient(error: &CallError) -> bool {
 // === impl LargeReplies ===
 
 impl ObjectMemory for LargeReplies {
-    fn take(&self, bytes: usize) -> Option<TakenMemory> {
+    fn reserve(&self, bytes: usize) -> Option<TakenMemory> {
         if bytes <= MAX_SMALL_BYTES {
             return Some(TakenMemory(Box::new(())));
         }

@@ -306,8 +306,8 @@ impl Addresses {
     }
 
     fn admit(&self, address: SocketAddr, is_named: bool) -> Result<(), CallError> {
-        let ip = reached(address.ip());
-        if self.own.iter().any(|own| leads_to(ip, address.port(), *own)) {
+        let ip = effective_ip(address.ip());
+        if self.own.iter().any(|own| reaches(ip, address.port(), *own)) {
             return Err(CallError::Itself(address));
         }
         let networks = self.allowed.as_deref();
@@ -332,7 +332,7 @@ fn literal(host: &str, port: u16) -> Option<SocketAddr> {
 
 /// The address that dialling `ip` reaches: an IPv6 address may be the mapped, compatible or
 /// translated form (RFC 6052) of an IPv4 address.
-fn reached(ip: IpAddr) -> IpAddr {
+fn effective_ip(ip: IpAddr) -> IpAddr {
     let IpAddr::V6(long) = ip.to_canonical() else {
         return ip.to_canonical();
     };
@@ -355,7 +355,7 @@ fn names_this_host(network: &IpNet) -> bool {
 }
 
 /// Whether dialling `ip` and `port` reaches the listener at `own`.
-fn leads_to(ip: IpAddr, port: u16, own: SocketAddr) -> bool {
+fn reaches(ip: IpAddr, port: u16, own: SocketAddr) -> bool {
     let listening = own.ip().to_canonical();
     port == own.port()
         && (ip == listening || ip.is_unspecified() || (listening.is_unspecified() && is_local(ip)))

@@ -65,11 +65,11 @@ const MAX_READ_IN_TURN: usize = 64 << 10;
 const MAX_READ_BYTES: usize = 16 << 10;
 
 /// The most bytes that may be read in addition to the replies, for each call and between calls.
-const MAX_BYTES_BESIDES: u64 = 1 << 20;
+const MAX_EXTRA_BYTES: u64 = 1 << 20;
 
 /// The most bytes of responses of an API server that may be read but not consumed: for two HTTP/2
 /// connections, and the frames of each, which may take a few hundred bytes in memory.
-const MAX_UNTAKEN_BYTES: u64 = 3 << 20;
+const MAX_UNCONSUMED_BYTES: u64 = 3 << 20;
 
 /// The time after which an API server that exceeded its allowance may be read from again: by then
 /// each list and each watch has ended, and nothing that was read is left.
@@ -354,7 +354,7 @@ impl ReadAllowance {
     /// Allows a reply of up to `reply_bytes` to be read until the returned value is dropped.
     pub(crate) fn call(allowance: &Arc<Self>, reply_bytes: usize) -> AllowedCall {
         let reply_bytes = u64::try_from(reply_bytes).unwrap_or(u64::MAX);
-        let bytes = reply_bytes.saturating_mul(2).saturating_add(MAX_BYTES_BESIDES);
+        let bytes = reply_bytes.saturating_mul(2).saturating_add(MAX_EXTRA_BYTES);
         let mut reads = allowance.reads();
         reads.calls += 1;
         reads.left = reads.left.saturating_add(bytes);
@@ -367,17 +367,17 @@ impl ReadAllowance {
     }
 
     /// An allowance for responses without end, such as watches: it grows as they are consumed.
-    pub(crate) fn of_answers() -> Arc<Self> {
+    pub(crate) fn for_streams() -> Arc<Self> {
         Arc::new(Self(Mutex::new(AllowedReads {
-            left: MAX_UNTAKEN_BYTES,
-            untaken: MAX_UNTAKEN_BYTES,
+            left: MAX_UNCONSUMED_BYTES,
+            untaken: MAX_UNCONSUMED_BYTES,
             ..AllowedReads::default()
         })))
     }
 
     /// Records that `bytes` of a response were consumed. Its framing may have had as many bytes
     /// again.
-    pub(crate) fn taken(&self, bytes: usize) {
+    pub(crate) fn consumed(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(2);
         let mut reads = self.reads();
         reads.left = reads.left.saturating_add(bytes).min(reads.untaken);
@@ -406,7 +406,7 @@ impl ReadAllowance {
 impl AllowedReads {
     /// Limits the allowance to what the calls in progress may need, each of them `bytes`.
     fn limit(&mut self, bytes: u64) {
-        let most = self.calls.saturating_mul(bytes).saturating_add(MAX_BYTES_BESIDES);
+        let most = self.calls.saturating_mul(bytes).saturating_add(MAX_EXTRA_BYTES);
         self.left = self.left.min(most);
     }
 }
@@ -507,7 +507,7 @@ impl<C> IdleConnections<C> {
             since: Instant::now(),
         });
         let ended = (idle.len() > most).then(|| {
-            let place = least_used_of_the_largest(&idle);
+            let place = eviction_candidate(&idle);
             idle.remove(place)
         });
         drop((idle, ended));
@@ -532,7 +532,7 @@ impl<C> IdleConnections<C> {
 }
 
 /// The position of the least recently used connection of the tenant with the most connections.
-fn least_used_of_the_largest<C>(idle: &[PooledConnection<C>]) -> usize {
+fn eviction_candidate<C>(idle: &[PooledConnection<C>]) -> usize {
     let mut counts: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for one in idle {
         *counts.entry(one.tenant.as_deref()).or_default() += 1;

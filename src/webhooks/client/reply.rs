@@ -164,7 +164,7 @@ impl BoundedBuffer {
         let taken = self
             .memory
             .as_ref()
-            .map(|memory| memory.take(bytes).ok_or(CallError::NoMemory));
+            .map(|memory| memory.reserve(bytes).ok_or(CallError::NoMemory));
         taken.transpose()
     }
 }
@@ -403,7 +403,7 @@ mod tests {
     struct Taken(usize, Arc<AtomicUsize>);
 
     impl ObjectMemory for FewBytes {
-        fn take(&self, bytes: usize) -> Option<TakenMemory> {
+        fn reserve(&self, bytes: usize) -> Option<TakenMemory> {
             let taken = self.1.load(Ordering::Relaxed) + bytes;
             (taken <= self.0).then(|| {
                 self.1.store(taken, Ordering::Relaxed);

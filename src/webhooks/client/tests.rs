@@ -253,7 +253,7 @@ fn calls_allow_their_replies_to_be_read_and_no_more() {
 
 #[test]
 fn an_api_server_that_sent_too_much_may_send_again_once_nothing_is_left_of_it() {
-    let (allowance, start) = (ReadAllowance::of_answers(), std::time::Instant::now());
+    let (allowance, start) = (ReadAllowance::for_streams(), std::time::Instant::now());
     let take = |bytes, seconds| allowance.take(bytes, start + Duration::from_secs(seconds));
     assert!(take(3 << 20, 0) && !take(1, 0), "what is not taken is bounded");
     assert!(!take(1, 299), "however many connections it ends");
@@ -586,9 +586,9 @@ fn a_file_that_is_being_read_is_not_read_again_beside_it() {
         panic!("a file was given");
     };
     let later = Instant::now() + 2 * TOKEN_LEEWAY;
-    file.with(|current| current.is_looking = true);
+    file.with(|current| current.is_reading = true);
     assert_eq!(wait(file.header(later)), "Bearer old");
-    assert_eq!(file.look(), "Bearer new");
+    assert_eq!(file.read(), "Bearer new");
     std::fs::write(&path, "newer").unwrap();
     assert_eq!(wait(file.header(later)), "Bearer newer");
 }

@@ -53,7 +53,7 @@ pub(super) fn validated(
         &set,
         request,
         RunOptions::new(authority, Time::UNIX_EPOCH),
-        &mut nobody,
+        &mut fail_every_call,
     )
 }
 

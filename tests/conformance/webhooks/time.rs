@@ -73,7 +73,7 @@ impl Clock {
         since: Duration,
         phase: Phase,
         review: &AdmissionReview<'_>,
-    ) -> webhook::WebhookAnswer {
+    ) -> webhook::WebhookCallResult {
         let given = one.webhook.timeout.min(self.request - since);
         let takes = one.webhook.name.rsplit('/').next().unwrap();
         let takes = Duration::from_secs(takes.trim_end_matches('s').parse().unwrap());
@@ -86,7 +86,7 @@ impl Clock {
         }
         let is_over = self.passed >= self.request;
         let late = CallFailure::Failed("failed to call webhook: no reply in time".to_owned());
-        webhook::WebhookAnswer {
+        webhook::WebhookCallResult {
             result: Err(if is_over {
                 CallFailure::RequestExpired
             } else {

@@ -235,11 +235,11 @@ fn what_no_call_could_use_is_a_fault_of_the_files() {
 }
 
 fn faults_of(other: &Authorizer, kubeconfig: &str) -> String {
-    use portcullis::state::{self, FilesAlone};
+    use portcullis::state::{self, NoManifestSource};
     let gateway = gateway(&[("other", "failurePolicy: Deny", other)]);
     std::fs::write(gateway.file("other.kubeconfig"), kubeconfig).unwrap();
     let now = std::time::SystemTime::now();
-    state::check(&gateway.file("config.yaml"), &FilesAlone, &[], now).to_string()
+    state::check(&gateway.file("config.yaml"), &NoManifestSource, &[], now).to_string()
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis::state::{self, FilesAlone, ManifestSource};
+use portcullis::state::{self, ManifestSource, NoManifestSource};
 use tempfile::TempDir;
 
 use super::gateway::Gateway;
@@ -91,7 +91,7 @@ impl Builder {
             callers: CALLERS.to_owned(),
             reload: "1h",
             upstreams: "{}".to_owned(),
-            source: Arc::new(FilesAlone),
+            source: Arc::new(NoManifestSource),
             reload_limit: state::RELOAD_TIMEOUT,
             more_callers: "",
             clusters: "[]".to_owned(),

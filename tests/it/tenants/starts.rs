@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use portcullis::cluster::Clusters;
-use portcullis::state::{self, FilesAlone, UnsyncedAnswer};
+use portcullis::state::{self, NoManifestSource, UnsyncedResponse};
 
 use super::{ask, builder, deny, entry, faults_of, gauge_of};
 use crate::support::{Builder, Gateway, get, kubeconfig, until};
@@ -44,7 +44,7 @@ fn a_cluster_with_faulty_manifests_is_not_decided_and_the_others_are() {
     let snapshot = Arc::clone(&gateway.state.current());
     let late = Instant::now() + Duration::from_secs(1_000_000);
     let unsynced = snapshot.unsynced("east").unwrap();
-    assert_eq!(unsynced.answer("jane", false, late), UnsyncedAnswer::Faulty);
+    assert_eq!(unsynced.answer("jane", false, late), UnsyncedResponse::Faulty);
     fs::write(gateway.file("policies/more.yaml"), deny("all", "ann")).unwrap();
     until("the change is in force", || ask(&gateway, "own-token", "ann").1);
     assert_eq!(ask(&gateway, "east-token", "jane").0, 503);
@@ -148,7 +148,7 @@ fn a_cluster_of_which_nothing_can_be_learnt_is_not_decided() {
     let gateway = with_west().source(Arc::new(Clusters::new())).start();
     let late = Instant::now() + Duration::from_secs(1_000_000);
     let unsynced = gateway.state.current().unsynced("west").cloned().unwrap();
-    assert_eq!(unsynced.answer("jane", false, late), UnsyncedAnswer::Faulty);
+    assert_eq!(unsynced.answer("jane", false, late), UnsyncedResponse::Faulty);
     assert_eq!(ask(&gateway, "west-token", "joe").0, 503);
     assert_eq!(ask(&gateway, "own-token", "joe").0, 200);
 }
@@ -163,7 +163,12 @@ fn a_gateway_that_could_answer_nobody_does_not_start() {
         .filter(|line| !line.contains("old.kubeconfig") && !line.contains("own.kubeconfig"))
         .collect();
     fs::write(gateway.file("config.yaml"), only_east.join("\n")).unwrap();
-    let (snapshot, faults) = state::load(&gateway.file("config.yaml"), &FilesAlone, None, SystemTime::now());
+    let (snapshot, faults) = state::load(
+        &gateway.file("config.yaml"),
+        &NoManifestSource,
+        None,
+        SystemTime::now(),
+    );
     assert!(snapshot.is_none());
     assert!(faults.to_string().contains("more.yaml"), "{faults}");
 }
@@ -177,11 +182,17 @@ fn what_is_unknown_is_not_forgotten_by_what_is_saved() {
     until("it is saved", || gateway.file("last-good").exists());
     for now in ["kind: [", "kind: ["] {
         fs::write(gateway.file("policies/more.yaml"), now).unwrap();
-        let saved = state::last_good(&gateway.file("config.yaml"), &FilesAlone, SystemTime::now()).unwrap();
+        let saved =
+            state::last_good(&gateway.file("config.yaml"), &NoManifestSource, SystemTime::now()).unwrap();
         assert!(saved.unsynced("east").is_some() && saved.unsynced("west").is_none());
     }
     fs::remove_file(gateway.file("policies/more.yaml")).unwrap();
-    let (loaded, faults) = state::load(&gateway.file("config.yaml"), &FilesAlone, None, SystemTime::now());
+    let (loaded, faults) = state::load(
+        &gateway.file("config.yaml"),
+        &NoManifestSource,
+        None,
+        SystemTime::now(),
+    );
     assert!(
         loaded
             .unwrap_or_else(|| panic!("{faults}"))

@@ -171,18 +171,18 @@ impl Checker<'_> {
         let budget = self.bindings.budget();
         let mut exhausted = None;
         let compiled = Regex::constant(pattern, purpose, budget.bytes(), &mut |steps| {
-            exhausted = budget.work(steps as u64).err();
+            exhausted = budget.charge_steps(steps as u64).err();
             exhausted.is_none()
         });
         match compiled {
             Ok(regex) => {
-                budget.keep(regex.bytes())?;
+                budget.charge_bytes(regex.bytes())?;
                 let regex = Arc::new(regex);
                 self.patterns
                     .insert((purpose, pattern.into()), Arc::clone(&regex));
                 Ok(Ok(regex))
             }
-            Err(CompileFault::Refused(error)) => Ok(Err(error)),
+            Err(CompileFault::Invalid(error)) => Ok(Err(error)),
             Err(CompileFault::Stopped) => Err(exhausted.unwrap_or(Exhaustion::Bytes).into()),
         }
     }
@@ -224,7 +224,7 @@ impl Checker<'_> {
         for overload in known.iter().filter(|overload| overload.member == is_member) {
             self.bindings
                 .budget()
-                .work(1 + overload.parameters.len() as u64)?;
+                .charge_steps(1 + overload.parameters.len() as u64)?;
             let Some(of) = self.result_of(overload, arguments)? else {
                 continue;
             };
@@ -337,7 +337,7 @@ impl Checker<'_> {
             value.map_err(|error| self.fault(expr, format_args!("program instantiation failed: {error}")))?;
         // The value is no larger than the constants that it is computed from, whose memory is counted.
         let parts = count_parts(&value);
-        self.bindings.budget().work(STEPS_PER_PART * parts)?;
+        self.bindings.budget().charge_steps(STEPS_PER_PART * parts)?;
         Ok(value.into_owned())
     }
 
@@ -373,10 +373,12 @@ impl Checker<'_> {
     /// The items of a constant list as a set, if `in` can look them up.
     fn constant_set(&self, list: &Value<'static>) -> Result<Option<Entries<'static>>, CompileError> {
         let Value::List(list) = list else { return Ok(None) };
-        self.bindings.budget().work(STEPS_PER_ENTRY * list.len() as u64)?;
         self.bindings
             .budget()
-            .keep(Entries::BYTES_PER_ENTRY * list.len())?;
+            .charge_steps(STEPS_PER_ENTRY * list.len() as u64)?;
+        self.bindings
+            .budget()
+            .charge_bytes(Entries::BYTES_PER_ENTRY * list.len())?;
         Ok(set_of(list))
     }
 
@@ -395,7 +397,7 @@ impl Checker<'_> {
             PlanNode::Attribute(Attribute {
                 base,
                 qualifiers: Box::default(),
-                test: false,
+                is_presence_test: false,
             }),
             result,
         ))
@@ -437,7 +439,7 @@ fn call_node(
         overloads: overloads.into(),
         arguments: arguments.into(),
         cost,
-        sequential,
+        stops_at_first_error: sequential,
         prepared,
         is_negation: name == "!_",
     }))

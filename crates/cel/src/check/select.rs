@@ -89,7 +89,7 @@ impl Checker<'_> {
             return Ok((node, of));
         }
         let itself = Qualifier {
-            key: QualifierKey::Itself,
+            key: QualifierKey::ToOptional,
             optional: true,
         };
         Ok((qualified(node, itself, false), Type::optional(of)))
@@ -168,24 +168,24 @@ pub(crate) fn attribute(base: AttributeBase) -> PlanNode {
     PlanNode::Attribute(Attribute {
         base,
         qualifiers: Box::default(),
-        test: false,
+        is_presence_test: false,
     })
 }
 
 /// Adds a selection to `node`.
 fn qualified(node: PlanNode, qualifier: Qualifier, test: bool) -> PlanNode {
     let mut attribute = match node {
-        PlanNode::Attribute(attribute) if !attribute.test => attribute,
+        PlanNode::Attribute(attribute) if !attribute.is_presence_test => attribute,
         node => Attribute {
             base: AttributeBase::Node(Box::new(node)),
             qualifiers: Box::default(),
-            test: false,
+            is_presence_test: false,
         },
     };
     let mut qualifiers = attribute.qualifiers.into_vec();
     qualifiers.push(qualifier);
     attribute.qualifiers = qualifiers.into_boxed_slice();
-    attribute.test = test;
+    attribute.is_presence_test = test;
     PlanNode::Attribute(attribute)
 }
 
@@ -193,7 +193,7 @@ fn qualified(node: PlanNode, qualifier: Qualifier, test: bool) -> PlanNode {
 fn tested(node: PlanNode) -> PlanNode {
     match node {
         PlanNode::Attribute(attribute) => PlanNode::Attribute(Attribute {
-            test: true,
+            is_presence_test: true,
             ..attribute
         }),
         node => node,

@@ -104,7 +104,7 @@ impl<'b> Bindings<'b> {
         }
         let mut bound = of;
         while let Some(next) = self.find(bound) {
-            self.budget.work(1)?;
+            self.budget.charge_steps(1)?;
             bound = next;
         }
         let mut part = |of: &Type| self.substituted(of, to_dyn, parts, depth + 1);
@@ -152,7 +152,7 @@ impl<'b> Bindings<'b> {
 
     /// Counts one step of a walk, at this depth of a type.
     fn step(&self, depth: u32) -> TypeWalk<()> {
-        self.budget.work(1)?;
+        self.budget.charge_steps(1)?;
         if depth > MAX_TYPE_DEPTH {
             return Err(Exhaustion::Type);
         }
@@ -245,7 +245,7 @@ impl<'b> Bindings<'b> {
         while !is_same_leaf(variable, bound)
             && let Some(next) = self.find(bound)
         {
-            self.budget.work(1)?;
+            self.budget.charge_steps(1)?;
             bound = next;
         }
         match bound {
@@ -261,7 +261,7 @@ impl<'b> Bindings<'b> {
 
     /// Whether both types are the same, without following type variables.
     pub(crate) fn is_same(&self, left: &Type, right: &Type) -> TypeWalk<bool> {
-        self.budget.work(1)?;
+        self.budget.charge_steps(1)?;
         match (left, right) {
             (Type::List(left), Type::List(right))
             | (Type::Optional(left), Type::Optional(right))
@@ -284,7 +284,7 @@ impl<'b> Bindings<'b> {
     }
 
     fn is_equal_or_less_specific(&self, left: &Type, right: &Type) -> TypeWalk<bool> {
-        self.budget.work(1)?;
+        self.budget.charge_steps(1)?;
         match (left, right) {
             (Type::Dyn | Type::Param(_), _) | (Type::Type(_), Type::Type(_)) => Ok(true),
             (_, Type::Dyn | Type::Param(_)) => Ok(false),

@@ -10,7 +10,7 @@ impl<'a> Evaluation<'_, 'a> {
     /// parts if it is a conditional. With `has()`, it costs one unit less in both cases.
     pub(crate) fn attribute(&mut self, attribute: &'a Attribute) -> Result<Value<'a>, EvalError> {
         let result = self.resolve_attribute(attribute);
-        match (attribute.test, is_conditional(&attribute.base)) {
+        match (attribute.is_presence_test, is_conditional(&attribute.base)) {
             (false, false) => self.settle(result, 1),
             (true, true) => {
                 // As upstream, a cost below zero exceeds every limit.
@@ -33,19 +33,23 @@ impl<'a> Evaluation<'_, 'a> {
         if let Some(node) = self.json_base(&attribute.base)
             && !attribute.qualifiers.is_empty()
         {
-            let value = self.qualify_json(node, &attribute.qualifiers, attribute.test)?;
+            let value = self.qualify_json(node, &attribute.qualifiers, attribute.is_presence_test)?;
             self.selected(&value)?;
             return Ok(value);
         }
         let base = self.base(&attribute.base)?;
-        if attribute.qualifiers.is_empty() && !attribute.test && is_conditional(&attribute.base) {
-            return self.chosen(base);
+        if attribute.qualifiers.is_empty() && !attribute.is_presence_test && is_conditional(&attribute.base) {
+            return self.conditional_result(base);
         }
         let base = self.named(base);
         if attribute.qualifiers.is_empty() {
-            return Ok(if attribute.test { Value::Bool(true) } else { base });
+            return Ok(if attribute.is_presence_test {
+                Value::Bool(true)
+            } else {
+                base
+            });
         }
-        let value = self.qualify(base, &attribute.qualifiers, attribute.test)?;
+        let value = self.qualify(base, &attribute.qualifiers, attribute.is_presence_test)?;
         self.selected(&value)?;
         Ok(value)
     }
@@ -111,7 +115,7 @@ impl<'a> Evaluation<'_, 'a> {
 
     /// The result of a conditional. Upstream unwraps optionals there, and fails if it cannot
     /// convert their value back.
-    pub(crate) fn chosen(&self, value: Value<'a>) -> Result<Value<'a>, EvalError> {
+    pub(crate) fn conditional_result(&self, value: Value<'a>) -> Result<Value<'a>, EvalError> {
         let value = self.named(value);
         match &value {
             Value::Optional(Some(held)) if self.takes_optionals_apart() && !is_selectable(held) => {
@@ -247,7 +251,7 @@ impl<'a> Evaluation<'_, 'a> {
         let found = match &qualifier.key {
             QualifierKey::Field(name) => field(value, name, lenient),
             QualifierKey::Constant(key) => select(value, key, lenient),
-            QualifierKey::Itself => return Ok(Some(value.clone())),
+            QualifierKey::ToOptional => return Ok(Some(value.clone())),
             QualifierKey::Node(node) => match self.resolve(node) {
                 Ok(key) => {
                     self.met(&key)?;
@@ -294,7 +298,7 @@ const fn absent(test: bool) -> Value<'static> {
 }
 
 /// Fails if the value of the field `name` is unknown.
-fn known(value: &Value<'_>, name: &str) -> Result<(), EvalError> {
+fn check_known(value: &Value<'_>, name: &str) -> Result<(), EvalError> {
     match value {
         Value::Map(Map::Object(object)) => object
             .unknown(name)
@@ -305,7 +309,7 @@ fn known(value: &Value<'_>, name: &str) -> Result<(), EvalError> {
 
 /// Selects the field or string key `name`.
 fn field<'a>(value: &Value<'a>, name: &str, lenient: bool) -> Result<Option<Value<'a>>, EvalError> {
-    known(value, name)?;
+    check_known(value, name)?;
     match value {
         Value::Map(map) => match map.field(name) {
             None if map.object_type().is_some() && !lenient => Ok(Some(Value::Null)),
@@ -321,7 +325,7 @@ fn field<'a>(value: &Value<'a>, name: &str, lenient: bool) -> Result<Option<Valu
 /// Selects the item or entry `key`.
 fn select<'a>(value: &Value<'a>, key: &Value<'_>, lenient: bool) -> Result<Option<Value<'a>>, EvalError> {
     if let Value::String(name) = key {
-        known(value, name)?;
+        check_known(value, name)?;
     }
     match value {
         Value::Map(map) => match map.get(key) {

@@ -25,7 +25,7 @@ impl<'a> Evaluation<'_, 'a> {
                     Err(error) => self.failed(call, &[FAILED], error),
                 }
             }
-            [left, right] if !call.sequential => {
+            [left, right] if !call.stops_at_first_error => {
                 let left = self.body(left)?;
                 let right = self.body(right)?;
                 match (left, right) {
@@ -180,7 +180,11 @@ impl<'a> Evaluation<'_, 'a> {
             self.met(side)?;
         }
         // For values of its own libraries, Kubernetes counts the cost of `==` itself.
-        let cost = if expected { cost::equality } else { cost::smaller };
+        let cost = if expected {
+            cost::equality
+        } else {
+            cost::cost_of_smaller
+        };
         self.charge(cost(
             left.as_ref().unwrap_or(&failed),
             right.as_ref().unwrap_or(&failed),

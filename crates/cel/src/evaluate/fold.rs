@@ -259,10 +259,10 @@ impl<'a> Evaluation<'_, 'a> {
         let result = self.value(&fold.body);
         self.defer(fold.first, 0);
         if fold.kind == FoldKind::OptionalFlatMap {
-            return result.and_then(|value| self.chosen(value));
+            return result.and_then(|value| self.conditional_result(value));
         }
         let result = self.settle(result, 1)?;
-        self.chosen(Value::some(result))
+        self.conditional_result(Value::some(result))
     }
 
     fn defer(&mut self, slot: usize, due: u64) {

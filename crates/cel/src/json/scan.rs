@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::mem;
 
-use super::text::{plain_end, unescape};
+use super::text::{find_escape, unescape};
 use super::{JsonError, Kind, MAX_DEPTH, MAX_TEXT, MAX_TOKENS, Tape, TapeToken, WIDE, Wide};
 
 /// A list or map that is still open.
@@ -532,7 +532,7 @@ impl Scanner<'_> {
 impl Scanner<'_> {
     #[inline(always)]
     pub(crate) fn string(&mut self, start: usize, is_key: bool) -> Result<usize, JsonError> {
-        let end = plain_end(self.bytes, start + 1);
+        let end = find_escape(self.bytes, start + 1);
         if self.byte(end) != b'"' {
             return self.escaped(start, end, is_key);
         }
@@ -552,7 +552,7 @@ impl Scanner<'_> {
                     // A character has two spellings only if one of them is `\uXXXX` or `\/`: keys that have one
                     // are compared unescaped.
                     is_ambiguous |= length > 2 || self.byte(at + 1) == b'/';
-                    at = plain_end(self.bytes, at + length);
+                    at = find_escape(self.bytes, at + length);
                 }
                 END if at >= self.bytes.len() => return Err(expected(at, "`\"`")),
                 _ => return Err(expected(at, "no control character in a string")),

@@ -83,7 +83,7 @@ impl fmt::Write for StringWriter<'_> {
     #[inline]
     fn write_char(&mut self, character: char) -> fmt::Result {
         match u8::try_from(character) {
-            Ok(byte) if !is_plain(byte) => escape_byte(self.0, byte),
+            Ok(byte) if !needs_no_escape(byte) => escape_byte(self.0, byte),
             _ => self.0.push(character),
         }
         Ok(())
@@ -91,7 +91,7 @@ impl fmt::Write for StringWriter<'_> {
 }
 
 fn write_escaped(out: &mut String, text: &str) {
-    let plain = plain_end(text.as_bytes(), 0);
+    let plain = find_escape(text.as_bytes(), 0);
     if plain == text.len() {
         // Nearly every string takes this path.
         out.push_str(text);
@@ -112,7 +112,7 @@ fn write_with_escapes(out: &mut String, mut text: &str, mut plain: usize) {
         };
         escape_byte(out, byte);
         text = others.as_str();
-        plain = plain_end(text.as_bytes(), 0);
+        plain = find_escape(text.as_bytes(), 0);
     }
 }
 
@@ -159,14 +159,14 @@ fn ends<const COUNT: usize>(text: &[u8]) -> [[u8; COUNT]; 2] {
 }
 
 /// Whether a byte needs no escape in a JSON string.
-const fn is_plain(byte: u8) -> bool {
+const fn needs_no_escape(byte: u8) -> bool {
     byte >= b' ' && byte != b'"' && byte != b'\\'
 }
 
 /// The position of the next quote, backslash or control character in `bytes` from `begin` on, or
 /// their length. Tests sixteen bytes at a time.
 #[inline(always)]
-pub fn plain_end(bytes: &[u8], begin: usize) -> usize {
+pub fn find_escape(bytes: &[u8], begin: usize) -> usize {
     // Most strings end within these sixteen bytes.
     match bytes.get(begin..).and_then(|rest| rest.first_chunk()) {
         Some(sixteen) => match not_plain_of_sixteen(sixteen) {
@@ -177,7 +177,7 @@ pub fn plain_end(bytes: &[u8], begin: usize) -> usize {
     }
 }
 
-/// Like [`plain_end`], if the first sixteen bytes need no escape.
+/// Like [`find_escape`], if the first sixteen bytes need no escape.
 #[inline(never)]
 fn plain_end_of_long(bytes: &[u8], begin: usize) -> usize {
     let mut at = begin + 16;
@@ -202,7 +202,7 @@ fn not_plain_of_sixteen(bytes: &[u8; 16]) -> u32 {
     others.to_bitmask()
 }
 
-/// Like [`plain_end`], if fewer than sixteen bytes are left from `at` on, and those before need no
+/// Like [`find_escape`], if fewer than sixteen bytes are left from `at` on, and those before need no
 /// escape.
 #[inline(never)]
 fn plain_end_near(bytes: &[u8], begin: usize, mut at: usize) -> usize {
@@ -216,7 +216,7 @@ fn plain_end_near(bytes: &[u8], begin: usize, mut at: usize) -> usize {
     plain_end_of_few(bytes, begin, at)
 }
 
-/// Like [`plain_end`] for the last bytes, which are fewer than eight.
+/// Like [`find_escape`] for the last bytes, which are fewer than eight.
 fn plain_end_of_few(bytes: &[u8], begin: usize, at: usize) -> usize {
     if at == bytes.len() {
         return at;
@@ -229,7 +229,7 @@ fn plain_end_of_few(bytes: &[u8], begin: usize, at: usize) -> usize {
         },
         None => {
             let rest = bytes.get(at..).unwrap_or_default();
-            at + rest.iter().take_while(|byte| is_plain(**byte)).count()
+            at + rest.iter().take_while(|byte| needs_no_escape(**byte)).count()
         }
     }
 }
@@ -379,11 +379,14 @@ mod tests {
                     let mut text = "é}! ~#]".repeat(6).into_bytes();
                     text.truncate(length);
                     text[place] = byte;
-                    let expected = text.iter().position(|byte| !is_plain(*byte)).unwrap_or(length);
-                    assert_eq!(plain_end(&text, 0), expected, "{text:?}");
+                    let expected = text
+                        .iter()
+                        .position(|byte| !needs_no_escape(*byte))
+                        .unwrap_or(length);
+                    assert_eq!(find_escape(&text, 0), expected, "{text:?}");
                     let begin = place / 2;
                     assert_eq!(
-                        plain_end(&text, begin),
+                        find_escape(&text, begin),
                         expected.max(begin),
                         "{text:?} from {begin}"
                     );

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use super::strings::first_size;
 use crate::evaluate::Evaluation;
 use crate::function::{Apply, Cost, Overload};
@@ -180,21 +180,21 @@ fn to_string<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
     match arguments {
         [Value::Opaque(Opaque::Ip(ip))] => Ok(Value::String(Text::from(ip.to_string()))),
         [Value::Opaque(Opaque::Cidr(ip, bits))] => Ok(Value::String(Text::from(format!("{ip}/{bits}")))),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
 fn asked<'a>(arguments: &[Value<'a>], asked: impl FnOnce(&IpAddr) -> bool) -> Computed<'a> {
     match arguments {
         [Value::Opaque(Opaque::Ip(ip))] => Ok(Value::Bool(asked(ip))),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
 fn family<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::Opaque(Opaque::Ip(ip))] => Ok(Value::Int(if ip.is_ipv4() { 4 } else { 6 })),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -252,14 +252,14 @@ fn is_cidr<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
 fn cidr_ip<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::Opaque(Opaque::Cidr(ip, _))] => Ok(Value::Opaque(Opaque::Ip(*ip))),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
 fn prefix_length<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::Opaque(Opaque::Cidr(_, bits))] => Ok(Value::Int(i64::from(*bits))),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -284,7 +284,7 @@ fn mask(ip: IpAddr, bits: u8) -> IpAddr {
 fn masked<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::Opaque(Opaque::Cidr(ip, bits))] => Ok(Value::Opaque(Opaque::Cidr(mask(*ip, *bits), *bits))),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -295,7 +295,7 @@ fn has(own: IpAddr, bits: u8, other: IpAddr) -> bool {
 
 fn contains_ip<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::Opaque(Opaque::Cidr(ip, bits)), other] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     let other = match other {
         Value::Opaque(Opaque::Ip(ip)) => *ip,
@@ -304,14 +304,14 @@ fn contains_ip<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value
             own.work(text.len())?;
             parse_ip(text).map_err(|_| EvalError::no_such_overload())?
         }
-        _ => return mismatched(),
+        _ => return no_such_overload(),
     };
     Ok(Value::Bool(has(*ip, *bits, other)))
 }
 
 fn contains_cidr<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::Opaque(Opaque::Cidr(ip, bits)), other] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     let (other, other_bits) = match other {
         Value::Opaque(Opaque::Cidr(ip, bits)) => (*ip, *bits),
@@ -319,7 +319,7 @@ fn contains_cidr<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Val
             own.work(text.len())?;
             converted_cidr(text)?
         }
-        _ => return mismatched(),
+        _ => return no_such_overload(),
     };
     Ok(Value::Bool(*bits <= other_bits && has(*ip, *bits, other)))
 }

@@ -1,6 +1,6 @@
 //! CEL's own operators on numbers, times, lists and strings (cel-go `common/stdlib/standard.go`).
 
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use crate::evaluate::Evaluation;
 use crate::function::{A, Apply, Cost, Overload};
 use crate::program::Call;
@@ -111,7 +111,7 @@ pub(crate) fn add<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Va
         [Value::Duration(left), Value::Duration(right)] => duration(left.add(*right)),
         [Value::Duration(length), Value::Timestamp(time)]
         | [Value::Timestamp(time), Value::Duration(length)] => timestamp(time.add(*length)),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -150,7 +150,7 @@ fn subtract<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]
             Some(length) => timestamp(time.add(length)),
             None => integer(None),
         },
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -159,7 +159,7 @@ fn multiply<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]
         [Value::Int(left), Value::Int(right)] => integer(left.checked_mul(*right)),
         [Value::Uint(left), Value::Uint(right)] => unsigned(left.checked_mul(*right)),
         [Value::Double(left), Value::Double(right)] => Ok(Value::Double(left * right)),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -171,7 +171,7 @@ fn divide<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
         [Value::Int(left), Value::Int(right)] => integer(left.checked_div(*right)),
         [Value::Uint(left), Value::Uint(right)] => unsigned(left.checked_div(*right)),
         [Value::Double(left), Value::Double(right)] => Ok(Value::Double(left / right)),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -182,7 +182,7 @@ fn modulo<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
         }
         [Value::Int(left), Value::Int(right)] => integer(left.checked_rem(*right)),
         [Value::Uint(left), Value::Uint(right)] => unsigned(left.checked_rem(*right)),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -191,6 +191,6 @@ fn negate<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
         [Value::Int(value)] => integer(value.checked_neg()),
         [Value::Double(value)] => Ok(Value::Double(-value)),
         [Value::Duration(value)] => duration(value.negate()),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }

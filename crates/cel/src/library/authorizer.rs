@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::formats;
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use crate::evaluate::Evaluation;
 use crate::function::{Apply, Cost, Overload};
 use crate::program::Call;
@@ -17,12 +17,12 @@ use crate::{EvalError, cost};
 /// An expression may make the same check many times; caching is left to the implementation.
 pub trait AuthorizeAccess: Sync {
     /// Decides a check. Once `expired` returns `true`, the result is meaningless.
-    fn authorize(&self, question: AccessQuestion, expired: &dyn Fn() -> bool) -> Arc<AccessAnswer>;
+    fn authorize(&self, question: AccessCheckAttributes, expired: &dyn Fn() -> bool) -> Arc<AccessDecision>;
 }
 
 /// An authorization check: may this user do this?
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct AccessQuestion {
+pub struct AccessCheckAttributes {
     /// The namespace and name of the service account that is checked; `None` for the user of the
     /// request.
     pub service_account: Option<(String, String)>,
@@ -48,7 +48,7 @@ pub struct AccessQuestion {
 
 /// The decision of the authorizer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AccessAnswer {
+pub struct AccessDecision {
     /// Whether access is allowed.
     pub allowed: bool,
     /// The reason of the decision.
@@ -59,10 +59,10 @@ pub struct AccessAnswer {
 
 /// An authorization check that is still being built.
 #[derive(Clone)]
-pub struct AccessCheck<'a> {
+pub struct AccessCheckBuilder<'a> {
     pub(crate) host: &'a dyn AuthorizeAccess,
     pub(crate) stage: CheckStage,
-    pub(crate) question: AccessQuestion,
+    pub(crate) question: AccessCheckAttributes,
 }
 
 /// How much of a check is given.
@@ -74,7 +74,7 @@ pub(crate) enum CheckStage {
     Resource,
 }
 
-impl AccessQuestion {
+impl AccessCheckAttributes {
     /// The bytes of all strings.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -95,14 +95,14 @@ impl AccessQuestion {
     }
 }
 
-impl AccessAnswer {
+impl AccessDecision {
     /// The bytes of all strings.
     pub(crate) fn bytes(&self) -> usize {
         self.reason.len() + self.error.as_ref().map_or(0, String::len)
     }
 }
 
-impl AccessCheck<'_> {
+impl AccessCheckBuilder<'_> {
     pub(crate) const fn type_name(&self) -> &'static str {
         match self.stage {
             CheckStage::Authorizer => "kubernetes.authorization.Authorizer",
@@ -113,7 +113,7 @@ impl AccessCheck<'_> {
     }
 }
 
-impl fmt::Debug for AccessCheck<'_> {
+impl fmt::Debug for AccessCheckBuilder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Check")
             .field("stage", &self.stage)
@@ -126,10 +126,10 @@ impl<'a> Value<'a> {
     /// The value of the variable `authorizer`.
     #[must_use]
     pub fn authorizer(host: &'a dyn AuthorizeAccess) -> Self {
-        let check = AccessCheck {
+        let check = AccessCheckBuilder {
             host,
             stage: CheckStage::Authorizer,
-            question: AccessQuestion::default(),
+            question: AccessCheckAttributes::default(),
         };
         Self::Opaque(Opaque::Check(Arc::new(check)))
     }
@@ -137,8 +137,8 @@ impl<'a> Value<'a> {
     /// The value of the variable `authorizer.requestResource`. `question` has the group, resource,
     /// subresource, namespace and name of the request.
     #[must_use]
-    pub fn resource_check(host: &'a dyn AuthorizeAccess, question: AccessQuestion) -> Self {
-        Self::Opaque(Opaque::Check(Arc::new(AccessCheck {
+    pub fn resource_check(host: &'a dyn AuthorizeAccess, question: AccessCheckAttributes) -> Self {
+        Self::Opaque(Opaque::Check(Arc::new(AccessCheckBuilder {
             host,
             stage: CheckStage::Resource,
             question,
@@ -227,10 +227,10 @@ fn selector(size: u64) -> u64 {
 }
 
 /// The check and the string to add to it, if the check is at `stage`.
-fn put<'l, 'a>(
+fn check_and_string<'l, 'a>(
     arguments: &'l [Value<'a>],
     stage: CheckStage,
-) -> Result<(&'l AccessCheck<'a>, &'l Text<'a>), EvalError> {
+) -> Result<(&'l AccessCheckBuilder<'a>, &'l Text<'a>), EvalError> {
     match arguments {
         [Value::Opaque(Opaque::Check(check)), Value::String(text)] if check.stage == stage => {
             Ok((check, text))
@@ -241,17 +241,17 @@ fn put<'l, 'a>(
 
 /// Returns the check changed by `change`, which adds `added` bytes. The memory is checked before
 /// the strings are copied.
-fn asking<'a>(
+fn with_change<'a>(
     own: &Evaluation<'_, 'a>,
-    check: &AccessCheck<'a>,
+    check: &AccessCheckBuilder<'a>,
     stage: CheckStage,
     added: usize,
-    change: impl FnOnce(&mut AccessQuestion),
+    change: impl FnOnce(&mut AccessCheckAttributes),
 ) -> Computed<'a> {
     own.has_room(check.question.bytes().saturating_add(added))?;
     let mut question = check.question.clone();
     change(&mut question);
-    Ok(Value::Opaque(Opaque::Check(Arc::new(AccessCheck {
+    Ok(Value::Opaque(Opaque::Check(Arc::new(AccessCheckBuilder {
         host: check.host,
         stage,
         question,
@@ -259,18 +259,18 @@ fn asking<'a>(
 }
 
 fn path<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, path) = put(arguments, CheckStage::Authorizer)?;
+    let (check, path) = check_and_string(arguments, CheckStage::Authorizer)?;
     if path.trim().is_empty() {
         return Err(EvalError::failed("path must not be empty"));
     }
-    asking(own, check, CheckStage::Path, path.len(), |question| {
+    with_change(own, check, CheckStage::Path, path.len(), |question| {
         question.path = Some(path.to_string())
     })
 }
 
 fn group<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, group) = put(arguments, CheckStage::Authorizer)?;
-    asking(own, check, CheckStage::Group, group.len(), |question| {
+    let (check, group) = check_and_string(arguments, CheckStage::Authorizer)?;
+    with_change(own, check, CheckStage::Group, group.len(), |question| {
         question.group = group.to_string()
     })
 }
@@ -282,10 +282,10 @@ fn service_account<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[V
         Value::String(name),
     ] = arguments
     else {
-        return mismatched();
+        return no_such_overload();
     };
     if check.stage != CheckStage::Authorizer {
-        return mismatched();
+        return no_such_overload();
     }
     if !formats::dns1123_subdomain(name, false).is_empty() {
         return Err(EvalError::failed("Invalid service account name"));
@@ -295,66 +295,66 @@ fn service_account<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[V
     }
     let added = namespace.len() + name.len();
     let account = (namespace.to_string(), name.to_string());
-    asking(own, check, CheckStage::Authorizer, added, |question| {
+    with_change(own, check, CheckStage::Authorizer, added, |question| {
         question.service_account = Some(account)
     })
 }
 
 fn resource<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, resource) = put(arguments, CheckStage::Group)?;
+    let (check, resource) = check_and_string(arguments, CheckStage::Group)?;
     if resource.trim().is_empty() {
         return Err(EvalError::failed("resource must not be empty"));
     }
-    asking(own, check, CheckStage::Resource, resource.len(), |question| {
+    with_change(own, check, CheckStage::Resource, resource.len(), |question| {
         question.resource = resource.to_string()
     })
 }
 
 fn subresource<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, text) = put(arguments, CheckStage::Resource)?;
-    asking(own, check, CheckStage::Resource, text.len(), |question| {
+    let (check, text) = check_and_string(arguments, CheckStage::Resource)?;
+    with_change(own, check, CheckStage::Resource, text.len(), |question| {
         question.subresource = text.to_string()
     })
 }
 
 fn namespace<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, text) = put(arguments, CheckStage::Resource)?;
-    asking(own, check, CheckStage::Resource, text.len(), |question| {
+    let (check, text) = check_and_string(arguments, CheckStage::Resource)?;
+    with_change(own, check, CheckStage::Resource, text.len(), |question| {
         question.namespace = text.to_string()
     })
 }
 
 fn name<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, text) = put(arguments, CheckStage::Resource)?;
-    asking(own, check, CheckStage::Resource, text.len(), |question| {
+    let (check, text) = check_and_string(arguments, CheckStage::Resource)?;
+    with_change(own, check, CheckStage::Resource, text.len(), |question| {
         question.name = text.to_string()
     })
 }
 
 fn field_selector<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, text) = put(arguments, CheckStage::Resource)?;
-    asking(own, check, CheckStage::Resource, text.len(), |question| {
+    let (check, text) = check_and_string(arguments, CheckStage::Resource)?;
+    with_change(own, check, CheckStage::Resource, text.len(), |question| {
         question.field_selector = text.to_string()
     })
 }
 
 fn label_selector<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
-    let (check, text) = put(arguments, CheckStage::Resource)?;
-    asking(own, check, CheckStage::Resource, text.len(), |question| {
+    let (check, text) = check_and_string(arguments, CheckStage::Resource)?;
+    with_change(own, check, CheckStage::Resource, text.len(), |question| {
         question.label_selector = text.to_string()
     })
 }
 
 fn check<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::Opaque(Opaque::Check(check)), Value::String(verb)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     if !matches!(check.stage, CheckStage::Path | CheckStage::Resource) {
-        return mismatched();
+        return no_such_overload();
     }
     own.afford(cost::AUTHORIZER_CHECK)?;
     own.has_room(check.question.bytes().saturating_add(verb.len()))?;
-    let question = AccessQuestion {
+    let question = AccessCheckAttributes {
         verb: verb.to_string(),
         ..check.question.clone()
     };
@@ -365,7 +365,7 @@ fn check<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
 fn errored<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::Opaque(Opaque::Decision(answer))] => Ok(Value::Bool(answer.error.is_some())),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -376,14 +376,14 @@ fn error<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
             own.allocate_text(error.len())?;
             Ok(Value::string(error))
         }
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
 fn allowed<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::Opaque(Opaque::Decision(answer))] => Ok(Value::Bool(answer.allowed)),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -393,6 +393,6 @@ fn reason<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]
             own.allocate_text(answer.reason.len())?;
             Ok(Value::string(answer.reason.as_str()))
         }
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }

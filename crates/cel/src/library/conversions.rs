@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::arithmetic::{integer, timestamp, unsigned};
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use crate::evaluate::Evaluation;
 use crate::function::{A, Apply, Cost, Overload};
 use crate::program::Call;
@@ -78,14 +78,14 @@ pub(crate) fn functions() -> Vec<Overload> {
 fn type_of<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [value] => Ok(Value::Type(Arc::new(value.type_of()))),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
 fn itself<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [value] => Ok(value.clone()),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -105,7 +105,7 @@ fn to_bool<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
             "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(Value::Bool(false)),
             _ => unconvertible(&Value::str(""), "bool"),
         },
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -117,7 +117,7 @@ fn to_bytes<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
             own.allocate_text(text.len())?;
             Ok(Value::Bytes(Bytes::from(text.as_bytes().to_vec())))
         }
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -136,7 +136,7 @@ fn to_double<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
                 |double| Ok(Value::Double(double)),
             )
         }
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -148,7 +148,7 @@ fn to_duration<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
             None => unconvertible(value, "google.protobuf.Duration"),
         },
         [value @ Value::Int(_)] => unconvertible(value, "google.protobuf.Duration"),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -168,7 +168,7 @@ fn to_int<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
             Ok(int) => Ok(Value::Int(int)),
             Err(_) => unconvertible(value, "int"),
         },
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -190,7 +190,7 @@ fn to_uint<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
             Ok(uint) if !text.starts_with('+') => Ok(Value::Uint(uint)),
             _ => unconvertible(value, "uint"),
         },
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -211,7 +211,7 @@ fn to_string<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
         [Value::Int(int)] => int.to_string(),
         [Value::Timestamp(timestamp)] => timestamp.to_string(),
         [Value::Uint(uint)] => uint.to_string(),
-        _ => return mismatched(),
+        _ => return no_such_overload(),
     };
     Ok(Value::String(Text::from(text)))
 }
@@ -270,7 +270,7 @@ fn to_timestamp<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<
             Some(timestamp) => Ok(Value::Timestamp(timestamp)),
             None => unconvertible(value, "google.protobuf.Timestamp"),
         },
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 

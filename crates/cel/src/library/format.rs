@@ -3,7 +3,7 @@
 
 use super::TextWriter;
 use super::conversions::shortest;
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use crate::EvalError;
 use crate::evaluate::Evaluation;
 use crate::go_format::Quoted;
@@ -16,7 +16,7 @@ const MAX_PRECISION: usize = 1000;
 
 pub(crate) fn format<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(format), Value::List(values)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.work(format.len())?;
     let count = values.len();
@@ -33,7 +33,7 @@ pub(crate) fn format<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &
         let Some(value) = values.next() else {
             return Err(EvalError::failed(format_args!("index {count} out of range")));
         };
-        rest = clause(&mut out, after, &value)?;
+        rest = write_clause(&mut out, after, &value)?;
     }
     out.push(rest)?;
     out.finish()
@@ -90,7 +90,7 @@ fn takes(clause: char, of: &Type) -> Option<bool> {
 }
 
 /// Writes `value` by the clause at the start of `format`, and returns the rest of `format`.
-fn clause<'f>(
+fn write_clause<'f>(
     out: &mut TextWriter<'_, '_, '_>,
     format: &'f str,
     value: &Value<'_>,
@@ -158,7 +158,7 @@ fn imprecise(why: &str) -> EvalError {
 }
 
 fn string(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, level: usize) -> Result<(), EvalError> {
-    out.own.work(1)?;
+    out.evaluation.work(1)?;
     if level > MAX_LEVELS {
         return Err(EvalError::failed("the value to be formatted nests too deep"));
     }
@@ -169,7 +169,7 @@ fn string(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, level: usize) -> 
         Value::Double(double) => out.push(&shortest(*double)),
         Value::String(text) => out.push(text),
         Value::Bytes(bytes) => {
-            out.own.work(bytes.len())?;
+            out.evaluation.work(bytes.len())?;
             out.push(utf8(bytes)?)
         }
         Value::Duration(duration) => out.display(duration),
@@ -179,14 +179,14 @@ fn string(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, level: usize) -> 
             out.push("[")?;
             for (position, item) in list.items().enumerate() {
                 out.push(if position > 0 { ", " } else { "" })?;
-                member(out, &item, level + 1)?;
+                write_element(out, &item, level + 1)?;
             }
             out.push("]")
         }
-        Value::Map(map) if map.object_type().is_none() => entries(out, map, level),
+        Value::Map(map) if map.object_type().is_none() => write_map(out, map, level),
         other => {
             let takes = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps";
-            Err(unfit("string", takes, other))
+            Err(not_accepted("string", takes, other))
         }
     }
 }
@@ -203,11 +203,12 @@ fn utf8(bytes: &[u8]) -> Result<&str, EvalError> {
 /// The bytes of memory for sorting an entry of a map, besides the string of its key.
 const BYTES_PER_ENTRY: usize = 2 * (size_of::<(Value<'_>, Value<'_>)>() + size_of::<String>());
 
-fn entries(out: &mut TextWriter<'_, '_, '_>, map: &Map<'_>, level: usize) -> Result<(), EvalError> {
-    let before = out.own.room() + out.allocated();
+fn write_map(out: &mut TextWriter<'_, '_, '_>, map: &Map<'_>, level: usize) -> Result<(), EvalError> {
+    let before = out.evaluation.room() + out.allocated();
     let written = sorted_entries(out, map, level).and_then(|sorted| write_entries(out, &sorted, level));
     // Releases what was allocated for sorting; the text itself remains allocated.
-    out.own.release(before - out.allocated() - out.own.room());
+    out.evaluation
+        .release(before - out.allocated() - out.evaluation.room());
     written
 }
 
@@ -217,14 +218,15 @@ fn sorted_entries<'a>(
     map: &Map<'a>,
     level: usize,
 ) -> Result<Vec<(String, Value<'a>)>, EvalError> {
-    out.own.work(map.len())?;
-    out.own.allocate(map.len().saturating_mul(BYTES_PER_ENTRY))?;
+    out.evaluation.work(map.len())?;
+    out.evaluation
+        .allocate(map.len().saturating_mul(BYTES_PER_ENTRY))?;
     let named = map
         .entries()
         .map(|(key, value)| Ok((key_text(out, &key, level)?, value)));
     let mut named = named.collect::<Result<Vec<_>, EvalError>>()?;
     let levels = named.len().checked_ilog2().unwrap_or_default() as usize;
-    out.own.work(named.len() * levels)?;
+    out.evaluation.work(named.len() * levels)?;
     named.sort_by(|(left, _), (right, _)| left.cmp(right));
     Ok(named)
 }
@@ -240,11 +242,11 @@ fn key_text(out: &mut TextWriter<'_, '_, '_>, key: &Value<'_>, level: usize) -> 
             key.type_of().runtime_name()
         )));
     }
-    let mut text = TextWriter::new(out.own);
-    member(&mut text, key, level + 1)?;
+    let mut text = TextWriter::new(out.evaluation);
+    write_element(&mut text, key, level + 1)?;
     let allocated = text.allocated();
     let text = text.into_string();
-    out.own.allocate(allocated)?;
+    out.evaluation.allocate(allocated)?;
     Ok(text)
 }
 
@@ -258,17 +260,17 @@ fn write_entries(
         out.push(if position > 0 { ", " } else { "" })?;
         out.push(key)?;
         out.push(":")?;
-        member(out, value, level + 1)?;
+        write_element(out, value, level + 1)?;
     }
     out.push("}")
 }
 
 /// Writes a value within a list or a map, where it looks like a CEL literal.
-fn member(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, level: usize) -> Result<(), EvalError> {
+fn write_element(out: &mut TextWriter<'_, '_, '_>, value: &Value<'_>, level: usize) -> Result<(), EvalError> {
     match value {
         Value::String(text) => out.display(Quoted(text)),
         Value::Bytes(bytes) => {
-            out.own.work(bytes.len())?;
+            out.evaluation.work(bytes.len())?;
             out.display(format_args!("b{}", Quoted(utf8(bytes)?)))
         }
         Value::Timestamp(timestamp) => out.display(format_args!("timestamp(\"{timestamp}\")")),
@@ -298,7 +300,7 @@ fn is_written(value: &Value<'_>) -> bool {
 /// The default number of digits after the point.
 const PRECISION: usize = 6;
 
-fn unfit(clause: &str, takes: &str, value: &Value<'_>) -> EvalError {
+fn not_accepted(clause: &str, takes: &str, value: &Value<'_>) -> EvalError {
     EvalError::failed(format_args!(
         "error during formatting: {clause} clause can only be used on {takes}, was given {}",
         value.type_of().runtime_name()
@@ -309,7 +311,7 @@ fn decimal(value: &Value<'_>) -> Result<String, EvalError> {
     match value {
         Value::Int(int) => Ok(int.to_string()),
         Value::Uint(uint) => Ok(uint.to_string()),
-        other => Err(unfit("decimal", "integers", other)),
+        other => Err(not_accepted("decimal", "integers", other)),
     }
 }
 
@@ -320,9 +322,9 @@ fn number(value: &Value<'_>, clause: &str) -> Result<f64, EvalError> {
             "NaN" => Ok(f64::NAN),
             "Infinity" => Ok(f64::INFINITY),
             "-Infinity" => Ok(f64::NEG_INFINITY),
-            _ => Err(unfit(clause, "doubles", value)),
+            _ => Err(not_accepted(clause, "doubles", value)),
         },
-        other => Err(unfit(clause, "doubles", other)),
+        other => Err(not_accepted(clause, "doubles", other)),
     }
 }
 
@@ -431,6 +433,6 @@ fn octal(value: &Value<'_>) -> Result<String, EvalError> {
         Value::Int(int) if *int < 0 => Ok(format!("-{:o}", int.unsigned_abs())),
         Value::Int(int) => Ok(format!("{int:o}")),
         Value::Uint(uint) => Ok(format!("{uint:o}")),
-        other => Err(unfit("octal", "integers", other)),
+        other => Err(not_accepted("octal", "integers", other)),
     }
 }

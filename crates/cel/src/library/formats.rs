@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use super::{TextWriter, urls};
 use crate::evaluate::Evaluation;
 use crate::function::{Cost, Overload};
@@ -219,12 +219,14 @@ pub(crate) fn functions() -> Vec<Overload> {
 fn constant<'a>(_: &mut Evaluation<'_, 'a>, call: &'a Call, _: &[Value<'a>]) -> Computed<'a> {
     let name = call.overloads.first().map_or("", |overload| overload.name);
     let format = FORMATS.iter().find(|format| format.function == name);
-    format.map_or_else(mismatched, |format| Ok(Value::Opaque(Opaque::Format(format))))
+    format.map_or_else(no_such_overload, |format| {
+        Ok(Value::Opaque(Opaque::Format(format)))
+    })
 }
 
 fn named<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(name)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     let format = FORMATS.iter().find(|format| format.name == &**name);
     Ok(format.map_or(Value::none(), |format| {
@@ -234,7 +236,7 @@ fn named<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -
 
 fn validate<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::Opaque(Opaque::Format(format)), Value::String(text)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     let faults = format.faults(own, text)?;
     if faults.is_empty() {

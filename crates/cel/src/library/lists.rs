@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use crate::EvalError;
 use crate::cost::{self, STEPS_PER_NODE};
 use crate::environment::Version;
@@ -74,7 +74,7 @@ pub(crate) fn functions() -> Vec<Overload> {
 }
 
 /// Functions added in Kubernetes 1.37.
-pub(crate) fn membership() -> Vec<Overload> {
+pub(crate) fn since_1_37() -> Vec<Overload> {
     let overload = Overload::member(
         "list_includes_dyn_dyn",
         "includes",
@@ -87,12 +87,12 @@ pub(crate) fn membership() -> Vec<Overload> {
 
 fn is_sorted<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     let mut before: Option<Value<'a>> = None;
     for item in list.items() {
         if !is_ordered(&item) {
-            return mismatched();
+            return no_such_overload();
         }
         if let Some(before) = &before {
             own.work(steps_of_order(before, &item))?;
@@ -110,11 +110,11 @@ fn is_ordered(value: &Value<'_>) -> bool {
 }
 
 /// The first of the greatest or smallest items. `beaten` is how an item compares to a better one.
-fn best<'a>(own: &mut Evaluation<'_, 'a>, list: &List<'a>, name: &str, beaten: Ordering) -> Computed<'a> {
+fn extremum<'a>(own: &mut Evaluation<'_, 'a>, list: &List<'a>, name: &str, beaten: Ordering) -> Computed<'a> {
     let mut best: Option<Value<'a>> = None;
     for item in list.items() {
         if !is_ordered(&item) {
-            return mismatched();
+            return no_such_overload();
         }
         let keep = match &best {
             Some(before) => {
@@ -132,16 +132,16 @@ fn best<'a>(own: &mut Evaluation<'_, 'a>, list: &List<'a>, name: &str, beaten: O
 
 fn max<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
-    best(own, list, "max", Ordering::Less)
+    extremum(own, list, "max", Ordering::Less)
 }
 
 fn min<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
-    best(own, list, "min", Ordering::Greater)
+    extremum(own, list, "min", Ordering::Greater)
 }
 
 fn sum<'a>(
@@ -151,7 +151,7 @@ fn sum<'a>(
     zero: Value<'a>,
 ) -> Computed<'a> {
     let [Value::List(list)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.work(list.len() * 4)?;
     let mut items = list.items();
@@ -187,7 +187,7 @@ fn position<'a>(found: Option<usize>) -> Computed<'a> {
 
 fn index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list), item] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     for (at, other) in list.items().enumerate() {
         if own.equal(&other, item)? {
@@ -199,7 +199,7 @@ fn index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
 
 fn last_index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list), item] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     let mut found = None;
     for (at, other) in list.items().enumerate() {
@@ -214,7 +214,7 @@ fn last_index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Val
 /// equal.
 fn includes<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [target, value] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     let Value::List(list) = target else {
         return own.equal(target, value).map(Value::Bool);
@@ -230,9 +230,13 @@ fn includes<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
 /// The longest list that `lists.range` returns since cel-go 0.29.
 const LONGEST_RANGE: i64 = 1_000_000;
 
-pub(crate) fn extended(version: Version) -> Vec<Overload> {
+pub(crate) fn extension(version: Version) -> Vec<Overload> {
     let is_strict = version >= Version::CEL_GO_0_29;
-    let flattened = if is_strict { flattened_forwards } else { flattened };
+    let flattened = if is_strict {
+        flatten_cost_0_29
+    } else {
+        flatten_cost
+    };
     let list = || Type::list(A);
     let made = Cost::OfOverload(|_, result| cost::plain_size(result) + 1 + cost::LIST);
     let compared = |list: usize| match list {
@@ -317,7 +321,7 @@ fn compared_items(list: Option<&Value<'_>>) -> u64 {
     clippy::cast_sign_loss,
     reason = "as upstream"
 )]
-fn flattened(arguments: &[Value<'_>], _: &Value<'_>) -> u64 {
+fn flatten_cost(arguments: &[Value<'_>], _: &Value<'_>) -> u64 {
     let depth = match arguments.get(1) {
         Some(Value::Int(depth)) => *depth as f64,
         _ => 1.0,
@@ -334,16 +338,16 @@ fn flattened(arguments: &[Value<'_>], _: &Value<'_>) -> u64 {
 }
 
 /// The same cost since cel-go 0.29, where a negative depth counts as one.
-fn flattened_forwards(arguments: &[Value<'_>], result: &Value<'_>) -> u64 {
+fn flatten_cost_0_29(arguments: &[Value<'_>], result: &Value<'_>) -> u64 {
     match arguments {
-        [list, Value::Int(depth)] if *depth < 0 => flattened(std::slice::from_ref(list), result),
-        _ => flattened(arguments, result),
+        [list, Value::Int(depth)] if *depth < 0 => flatten_cost(std::slice::from_ref(list), result),
+        _ => flatten_cost(arguments, result),
     }
 }
 
 fn slice<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list), Value::Int(start), Value::Int(end)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     let fault = |why: &str| {
         Err(EvalError::failed(format_args!(
@@ -368,7 +372,7 @@ fn flatten<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
     let (list, depth) = match arguments {
         [Value::List(list)] => (list, 1),
         [Value::List(list), Value::Int(depth)] => (list, *depth),
-        _ => return mismatched(),
+        _ => return no_such_overload(),
     };
     if depth < 0 {
         return Err(EvalError::failed("level must be non-negative"));
@@ -408,7 +412,7 @@ fn values<'a>(list: &List<'a>) -> std::vec::IntoIter<Value<'a>> {
 
 fn range<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::Int(end)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.afford(
         u64::try_from(*end)
@@ -433,7 +437,7 @@ fn bounded_range<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[
 
 fn reverse<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.allocate_items(list.len())?;
     let mut items: Vec<Value<'a>> = list.items().collect();
@@ -443,7 +447,7 @@ fn reverse<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
 
 fn distinct<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.afford(self_compare(list.get(0).as_ref(), list.len()))?;
     let mut items: Vec<Value<'a>> = Vec::new();
@@ -465,7 +469,7 @@ fn distinct<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
 
 fn sort<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.allocate_items(list.len())?;
     let keys: Vec<Value<'a>> = list.items().collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use crate::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{A, Overload};
@@ -61,7 +61,7 @@ pub(crate) fn functions() -> Vec<Overload> {
 fn of<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [value] => Ok(Value::some(value.clone())),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -69,7 +69,7 @@ fn of_non_zero<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
     match arguments {
         [value] if value.is_zero() => Ok(Value::none()),
         [value] => Ok(Value::some(value.clone())),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -79,7 +79,7 @@ fn none<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, _: &[Value<'a>]) -> Compute
 
 fn unwrap<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::List(list)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.allocate_items(list.len())?;
     let mut values = Vec::new();
@@ -99,21 +99,21 @@ fn value<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -
     match arguments {
         [Value::Optional(Some(inner))] => Ok((**inner).clone()),
         [Value::Optional(None)] => Err(EvalError::failed("optional.none() dereference")),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
 fn has_value<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::Optional(inner)] => Ok(Value::Bool(inner.is_some())),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
 fn first<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::List(list)] => Ok(list.get(0).map_or(Value::none(), Value::some)),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -123,6 +123,6 @@ fn last<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) ->
             let last = list.len().checked_sub(1).and_then(|last| list.get(last));
             Ok(last.map_or(Value::none(), Value::some))
         }
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }

@@ -1,6 +1,6 @@
 //! Functions that are only available in mutations (apiserver `pkg/cel/library/jsonpatch.go`).
 
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use super::strings::first_size;
 use crate::cost;
 use crate::evaluate::Evaluation;
@@ -18,7 +18,7 @@ pub(crate) fn functions() -> Vec<Overload> {
 /// Escapes a key for a JSON Pointer: `~` as `~0`, `/` as `~1`.
 fn escape_key<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.make_text(4 * text.len(), || text.replace('~', "~0").replace('/', "~1"))
 }

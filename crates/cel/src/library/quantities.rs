@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::comparisons;
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use super::strings::first_size;
 use crate::evaluate::Evaluation;
 use crate::function::{Cost, Overload};
@@ -49,7 +49,7 @@ pub(crate) fn functions() -> Vec<Overload> {
 
 fn quantity<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.work(text.len().saturating_mul(60))?;
     Quantity::parse(text)
@@ -59,7 +59,7 @@ fn quantity<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
 
 fn is_quantity<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.work(text.len().saturating_mul(60))?;
     Ok(Value::Bool(Quantity::parse(text).is_ok()))
@@ -95,7 +95,7 @@ fn combined<'a>(
     combine: impl FnOnce(&Quantity, &Quantity) -> Option<Quantity>,
 ) -> Computed<'a> {
     let [left, right] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     let left = one(std::slice::from_ref(left))?;
     let combined = match right {

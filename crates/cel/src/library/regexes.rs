@@ -1,7 +1,7 @@
 //! The functions `find` and `findAll` (apiserver `pkg/cel/library/regex.go`).
 
 use super::PreparedArgument;
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use crate::evaluate::Evaluation;
 use crate::function::{Cost, Overload};
 use crate::program::Call;
@@ -58,7 +58,7 @@ pub(crate) fn with_pattern<T>(
         own.has_room(pattern.len().saturating_mul(COMPILED_BYTES_PER_BYTE))?;
         match own.metered(|meter| regex::compiled(pattern, meter))? {
             Ok(regex) => compiled = regex,
-            Err(CompileFault::Refused(error)) => return Ok(Err(error)),
+            Err(CompileFault::Invalid(error)) => return Ok(Err(error)),
             Err(CompileFault::Stopped) => return Err(stopped()),
         }
         &compiled
@@ -73,7 +73,7 @@ fn illegal(error: &RegexError) -> EvalError {
 
 fn find<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text), Value::String(pattern)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     let found = with_pattern(own, call, pattern, |regex, meter| regex.find_at(text, 0, meter))?;
     let (start, end) = found.map_err(|error| illegal(&error))?.unwrap_or_default();
@@ -84,7 +84,7 @@ fn find_all<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value
     let (text, pattern, limit) = match arguments {
         [Value::String(text), Value::String(pattern)] => (text, pattern, -1),
         [Value::String(text), Value::String(pattern), Value::Int(limit)] => (text, pattern, *limit),
-        _ => return mismatched(),
+        _ => return no_such_overload(),
     };
     // One match more than there is memory for, so that it becomes an error.
     let room = own.room_for_items() + 1;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::comparisons;
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use super::strings::first_size;
 use crate::evaluate::Evaluation;
 use crate::function::{Cost, Overload};
@@ -41,7 +41,7 @@ fn parse(
     arguments: &[Value<'_>],
 ) -> Result<Result<Semver, SemverFault>, EvalError> {
     if let [Value::String(text), ..] = arguments {
-        own.has_room(Semver::bytes_of(text))?;
+        own.has_room(Semver::max_bytes_of(text))?;
     }
     match arguments {
         [Value::String(text)] | [Value::String(text), Value::Bool(false)] => Ok(Semver::parse(text)),
@@ -64,7 +64,7 @@ fn is_semver<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
 fn number<'a>(arguments: &[Value<'a>], of: impl FnOnce([u64; 3]) -> u64) -> Computed<'a> {
     match arguments {
         [Value::Opaque(Opaque::Semver(semver))] => Ok(Value::Int(of(semver.numbers) as i64)),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 

@@ -35,14 +35,14 @@ fn logic(all: &mut Vec<Overload>) {
     all.extend([
         Overload::global("logical_not", "!_", [Bool], Bool, not),
         // These two have plan nodes of their own; the overloads only declare their types.
-        Overload::global("equals", "_==_", [A, A], Bool, unreached),
-        Overload::global("not_equals", "_!=_", [A, A], Bool, unreached),
+        Overload::global("equals", "_==_", [A, A], Bool, never_called),
+        Overload::global("not_equals", "_!=_", [A, A], Bool, never_called),
     ]);
 }
 
 fn order(all: &mut Vec<Overload>) {
     let read = Cost::OfOverload(|arguments, _| match arguments {
-        [left, right] => cost::smaller(left, right),
+        [left, right] => cost::cost_of_smaller(left, right),
         _ => 1,
     });
     let operators: [(&str, Apply); 4] = [
@@ -96,49 +96,49 @@ fn containers(all: &mut Vec<Overload>) {
     let optional_map = || Type::optional(Type::map(A, B));
     let searched = Cost::OfOverload(|arguments, _| arguments.get(1).map_or(1, cost::size));
     all.extend([
-        Overload::global("index_list", "_[_]", [list(), Int], A, unreached),
-        Overload::global("index_map", "_[_]", [map(), A], B, unreached),
+        Overload::global("index_list", "_[_]", [list(), Int], A, never_called),
+        Overload::global("index_map", "_[_]", [map(), A], B, never_called),
         Overload::global(
             "optional_list_index_int",
             "_[_]",
             [optional_list(), Int],
             Type::optional(A),
-            unreached,
+            never_called,
         ),
         Overload::global(
             "optional_map_index_value",
             "_[_]",
             [optional_map(), A],
             Type::optional(B),
-            unreached,
+            never_called,
         ),
         Overload::global(
             "list_optindex_optional_int",
             "_[?_]",
             [list(), Int],
             Type::optional(A),
-            unreached,
+            never_called,
         ),
         Overload::global(
             "optional_list_optindex_optional_int",
             "_[?_]",
             [optional_list(), Int],
             Type::optional(A),
-            unreached,
+            never_called,
         ),
         Overload::global(
             "map_optindex_optional_value",
             "_[?_]",
             [map(), A],
             Type::optional(B),
-            unreached,
+            never_called,
         ),
         Overload::global(
             "optional_map_optindex_optional_value",
             "_[?_]",
             [optional_map(), A],
             Type::optional(B),
-            unreached,
+            never_called,
         ),
         Overload::global("in_list", "@in", [A, list()], Bool, contained).cost(searched),
         Overload::global("in_map", "@in", [A, map()], Bool, contained),
@@ -189,19 +189,19 @@ fn traversed(text: Option<&Value<'_>>) -> u64 {
     text.map_or(1, |text| cost::traverse(cost::size(text)))
 }
 
-pub(crate) fn mismatched<'a>() -> Computed<'a> {
+pub(crate) fn no_such_overload<'a>() -> Computed<'a> {
     Err(EvalError::no_such_overload())
 }
 
 /// The function of operators that have plan nodes of their own, so it is never called.
-fn unreached<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, _: &[Value<'a>]) -> Computed<'a> {
-    mismatched()
+fn never_called<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, _: &[Value<'a>]) -> Computed<'a> {
+    no_such_overload()
 }
 
 fn not<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::Bool(value)] => Ok(Value::Bool(!value)),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -215,7 +215,7 @@ fn ordered<'a>(
             own.work(steps_of_order(left, right))?;
             compare(left, right).map(|order| Value::Bool(holds(order)))
         }
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -246,7 +246,7 @@ fn contained<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
             Ok(Value::Bool(false))
         }
         [key, Value::Map(map)] => Ok(Value::Bool(has_key(map, key))),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -266,7 +266,7 @@ fn size<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) ->
         [value @ (Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_))] => {
             Ok(Value::Int(cost::size(value) as i64))
         }
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -276,27 +276,27 @@ fn contains<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
             own.work(text.len())?;
             Ok(Value::Bool(text.contains(&**part)))
         }
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
 fn starts_with<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::String(text), Value::String(start)] => Ok(Value::Bool(text.starts_with(&**start))),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
 fn ends_with<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     match arguments {
         [Value::String(text), Value::String(end)] => Ok(Value::Bool(text.ends_with(&**end))),
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
 fn matches<'a>(own: &mut Evaluation<'_, 'a>, call: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text), Value::String(pattern)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     let found = with_pattern(own, call, pattern, |regex, meter| regex.is_match(text, meter))?;
     found.map(Value::Bool).map_err(EvalError::failed)

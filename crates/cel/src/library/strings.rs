@@ -1,7 +1,7 @@
 //! Functions of strings (cel-go `ext/strings.go`, versions 0 to 2). Positions count characters.
 
 use super::TextWriter;
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use crate::environment::Version;
 use crate::evaluate::Evaluation;
 use crate::function::{Cost, Overload};
@@ -119,7 +119,7 @@ fn length(text: &str) -> i64 {
 
 fn char_at<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text), Value::Int(index)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.work(text.len())?;
     let Some(byte) = byte_of(text, *index) else {
@@ -136,7 +136,7 @@ fn index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a
     let (text, part, from) = match arguments {
         [Value::String(text), Value::String(part)] => (text, part, 0),
         [Value::String(text), Value::String(part), Value::Int(from)] => (text, part, *from),
-        _ => return mismatched(),
+        _ => return no_such_overload(),
     };
     if part.is_empty() {
         return empty_from(own, text, from);
@@ -170,7 +170,7 @@ fn last_index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Val
     let (text, part, from) = match arguments {
         [Value::String(text), Value::String(part)] => (text, part, None),
         [Value::String(text), Value::String(part), Value::Int(from)] => (text, part, Some(*from)),
-        _ => return mismatched(),
+        _ => return no_such_overload(),
     };
     own.work(text.len())?;
     let characters = length(text);
@@ -194,14 +194,14 @@ fn last_index_of<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Val
 
 fn lower<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.make_text(text.len(), || text.to_ascii_lowercase())
 }
 
 fn upper<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.make_text(text.len(), || text.to_ascii_uppercase())
 }
@@ -215,7 +215,7 @@ fn replace<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>
             Value::String(to),
             Value::Int(limit),
         ] => (text, from, to, *limit),
-        _ => return mismatched(),
+        _ => return no_such_overload(),
     };
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let places = || text.match_indices(&**from).take(limit);
@@ -239,7 +239,7 @@ fn split<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>])
     let (text, by, limit) = match arguments {
         [Value::String(text), Value::String(by)] => (text, by, -1),
         [Value::String(text), Value::String(by), Value::Int(limit)] => (text, by, *limit),
-        _ => return mismatched(),
+        _ => return no_such_overload(),
     };
     own.work(text.len().saturating_mul(8))?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -291,7 +291,7 @@ fn substring<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
     let (text, from, to) = match arguments {
         [Value::String(text), Value::Int(from)] => (text, *from, None),
         [Value::String(text), Value::Int(from), Value::Int(to)] => (text, *from, Some(*to)),
-        _ => return mismatched(),
+        _ => return no_such_overload(),
     };
     own.work(text.len())?;
     if let Some(to) = to
@@ -316,7 +316,7 @@ fn substring<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'
 
 fn trim<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     own.work(text.len())?;
     own.part(text, str::trim)
@@ -326,7 +326,7 @@ fn join<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
     let (list, separator) = match arguments {
         [Value::List(list)] => (list, ""),
         [Value::List(list), Value::String(separator)] => (list, &**separator),
-        _ => return mismatched(),
+        _ => return no_such_overload(),
     };
     let mut joined = TextWriter::new(own);
     for (position, item) in list.items().enumerate() {
@@ -336,7 +336,7 @@ fn join<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
                 item.printed()
             )));
         };
-        joined.own.work(1)?;
+        joined.evaluation.work(1)?;
         joined.push(if position > 0 { separator } else { "" })?;
         joined.push(&text)?;
     }
@@ -345,7 +345,7 @@ fn join<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) 
 
 fn quote<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     let mut quoted = TextWriter::new(own);
     quoted.push("\"")?;

@@ -2,7 +2,7 @@
 
 use std::num::IntErrorKind;
 
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use crate::EvalError;
 use crate::evaluate::Evaluation;
 use crate::function::{Apply, Overload};
@@ -88,7 +88,7 @@ fn number(text: &str) -> Result<i64, EvalError> {
     })
 }
 
-fn part<'a>(arguments: &[Value<'a>], part: impl FnOnce(crate::value::Civil) -> i64) -> Computed<'a> {
+fn part<'a>(arguments: &[Value<'a>], part: impl FnOnce(crate::value::CivilTime) -> i64) -> Computed<'a> {
     let (time, offset) = local(arguments)?;
     Ok(Value::Int(part(time.civil(offset))))
 }
@@ -103,7 +103,7 @@ fn part<'a>(arguments: &[Value<'a>], part: impl FnOnce(crate::value::Civil) -> i
 fn clock<'a>(
     arguments: &[Value<'a>],
     unit: i64,
-    of: impl FnOnce(crate::value::Civil) -> i64,
+    of: impl FnOnce(crate::value::CivilTime) -> i64,
 ) -> Computed<'a> {
     match arguments {
         [Value::Duration(duration)] => {
@@ -158,6 +158,6 @@ fn milliseconds<'a>(_: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<
             local(arguments)?;
             Ok(Value::Int(i64::from(time.nanoseconds() / 1_000_000)))
         }
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::standard::{Computed, mismatched};
+use super::standard::{Computed, no_such_overload};
 use super::strings::first_size;
 use crate::evaluate::Evaluation;
 use crate::function::{Apply, Cost, Overload};
@@ -39,7 +39,7 @@ pub(crate) fn read(own: &mut Evaluation<'_, '_>, text: &str) -> Result<(), EvalE
 
 fn url<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     read(own, text)?;
     let url = UrlValue::parse(text).map_err(|fault| {
@@ -52,10 +52,10 @@ fn url<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -
 
 fn is_url<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::String(text)] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     read(own, text)?;
-    Ok(Value::Bool(UrlValue::is_request(text)))
+    Ok(Value::Bool(UrlValue::is_request_uri(text)))
 }
 
 fn part<'a>(
@@ -69,7 +69,7 @@ fn part<'a>(
             own.allocate_text(part.len())?;
             Ok(Value::string(part))
         }
-        _ => mismatched(),
+        _ => no_such_overload(),
     }
 }
 
@@ -95,7 +95,7 @@ fn escaped_path<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Valu
 
 fn get_query<'a>(own: &mut Evaluation<'_, 'a>, _: &'a Call, arguments: &[Value<'a>]) -> Computed<'a> {
     let [Value::Opaque(Opaque::Url(url))] = arguments else {
-        return mismatched();
+        return no_such_overload();
     };
     let query = url.raw_query().unwrap_or_default();
     let pairs = query.split('&').count();

@@ -3,7 +3,7 @@
 use super::class::LAST;
 use super::parser::{PatternFlags, PatternParser, StackEntry, skip, until};
 use super::tree::{Look, PatternNode, PatternTree, Repeat};
-use super::{Code, CompileFault, class};
+use super::{CompileFault, RegexErrorKind, class};
 
 impl<'p> PatternParser<'p, '_> {
     /// Parses an escape outside brackets. Returns the rest of the pattern.
@@ -15,7 +15,7 @@ impl<'p> PatternParser<'p, '_> {
             Some(b'b') => return self.look(Look::WordBoundary, after),
             Some(b'B') => return self.look(Look::NoWordBoundary, after),
             // A single byte, which Go does not support.
-            Some(b'C') => return Err(Code::Escape.of(until(rest, after))),
+            Some(b'C') => return Err(RegexErrorKind::Escape.of(until(rest, after))),
             Some(b'Q') => return self.quoted(after),
             _ => {}
         }
@@ -32,7 +32,7 @@ impl<'p> PatternParser<'p, '_> {
     fn quoted(&mut self, text: &'p str) -> Result<&'p str, CompileFault> {
         let (quoted, after) = text.split_once("\\E").unwrap_or((text, ""));
         for character in quoted.chars() {
-            self.work(1)?;
+            self.charge_steps(1)?;
             self.literal(character)?;
         }
         Ok(after)
@@ -45,7 +45,7 @@ pub(crate) fn character(rest: &str) -> Result<(u32, &str), CompileFault> {
     let mut characters = rest.chars();
     characters.next();
     let Some(escaped) = characters.next() else {
-        return Err(Code::TrailingBackslash.of(""));
+        return Err(RegexErrorKind::TrailingBackslash.of(""));
     };
     let after = characters.as_str();
     let code = match escaped {
@@ -63,7 +63,7 @@ pub(crate) fn character(rest: &str) -> Result<(u32, &str), CompileFault> {
     };
     match code {
         Some(code) => Ok((code, after)),
-        None => Err(Code::Escape.of(until(rest, after))),
+        None => Err(RegexErrorKind::Escape.of(until(rest, after))),
     }
 }
 
@@ -83,7 +83,7 @@ fn octal(first: char, after: &str) -> (u32, &str) {
 /// Parses `\x41` or `\x{41}`; `after` is the rest after the `x`.
 fn hexadecimal<'p>(rest: &'p str, after: &'p str) -> Result<(u32, &'p str), CompileFault> {
     let mut characters = after.chars();
-    let refused = |left: &str| Code::Escape.of(until(rest, left));
+    let refused = |left: &str| RegexErrorKind::Escape.of(until(rest, left));
     let Some(first) = characters.next() else {
         return Err(refused(""));
     };
@@ -127,15 +127,15 @@ impl<'p> PatternParser<'p, '_> {
     /// Parses `(?P<name>` or `(?<name>`, whose name begins at `start`.
     fn named(&mut self, rest: &'p str, start: usize) -> Result<&'p str, CompileFault> {
         let Some(end) = rest.find('>') else {
-            return Err(Code::NamedCapture.of(rest));
+            return Err(RegexErrorKind::NamedCapture.of(rest));
         };
         let name = rest.get(start..end).unwrap_or_default();
         let after = skip(rest, end + 1);
         let word = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
         if name.is_empty() || !name.bytes().all(word) {
-            return Err(Code::NamedCapture.of(until(rest, after)));
+            return Err(RegexErrorKind::NamedCapture.of(until(rest, after)));
         }
-        self.work(end)?;
+        self.charge_steps(end)?;
         self.open(true)?;
         Ok(after)
     }
@@ -161,10 +161,10 @@ impl<'p> PatternParser<'p, '_> {
                     self.flags = flags;
                     return Ok(characters.as_str());
                 }
-                _ => return Err(Code::PerlSyntax.of(until(rest, characters.as_str()))),
+                _ => return Err(RegexErrorKind::PerlSyntax.of(until(rest, characters.as_str()))),
             }
         }
-        Err(Code::PerlSyntax.of(rest))
+        Err(RegexErrorKind::PerlSyntax.of(rest))
     }
 }
 
@@ -194,7 +194,7 @@ impl PatternParser<'_, '_> {
     /// Pushes a tree on the stack. A class of one character, or of the two cases of one, becomes a
     /// literal.
     pub(crate) fn push(&mut self, mut tree: PatternTree) -> Result<(), CompileFault> {
-        self.weigh(tree.weight())?;
+        self.charge_ranges(tree.weight())?;
         if let Some(literal) = self.as_literal(&tree) {
             if self.merge_literals(Some(literal)) {
                 return Ok(());
@@ -266,7 +266,7 @@ impl<'p> PatternParser<'p, '_> {
         after: &'p str,
         repeated: Option<&'p str>,
     ) -> Result<(&'p str, Option<&'p str>), CompileFault> {
-        let refused = || Code::RepeatCount.of(until(rest, after));
+        let refused = || RegexErrorKind::RepeatCount.of(until(rest, after));
         let (Some(min), Some(max)) = bounds else {
             return Err(refused());
         };
@@ -293,11 +293,11 @@ impl<'p> PatternParser<'p, '_> {
         let other = after.strip_prefix('?');
         after = other.unwrap_or(after);
         if let Some(repeated) = repeated {
-            return Err(Code::NestedRepetition.of(until(repeated, after)));
+            return Err(RegexErrorKind::NestedRepetition.of(until(repeated, after)));
         }
         let Some(StackEntry::Tree(inner)) = self.stack.pop_if(|entry| matches!(entry, StackEntry::Tree(_)))
         else {
-            return Err(Code::MissingArgument.of(until(rest, after)));
+            return Err(RegexErrorKind::MissingArgument.of(until(rest, after)));
         };
         let repeat = Repeat {
             lazy: self.flags.lazy != other.is_some(),
@@ -307,7 +307,7 @@ impl<'p> PatternParser<'p, '_> {
         self.check(&tree)?;
         let several = repeat.min >= 2 || repeat.max.is_some_and(|max| max >= 2);
         if several && !tree.repeats_within(1000) {
-            return Err(Code::RepeatCount.of(until(rest, after)));
+            return Err(RegexErrorKind::RepeatCount.of(until(rest, after)));
         }
         self.stack.push(StackEntry::Tree(tree));
         Ok((after, Some(rest)))

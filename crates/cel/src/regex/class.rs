@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::parser::{PatternParser, skip, until};
-use super::{Code, CompileFault, atom};
+use super::{CompileFault, RegexErrorKind, atom};
 
 /// The most ranges that are collected before they are sorted and merged.
 const MAX_UNSORTED_RANGES: usize = 1 << 12;
@@ -28,7 +28,7 @@ impl<'p> PatternParser<'p, '_> {
             first = false;
             let before = ranges.len();
             after = self.item(rest, after, &mut ranges)?;
-            self.work(1 + ranges.len().saturating_sub(before))?;
+            self.charge_steps(1 + ranges.len().saturating_sub(before))?;
             if ranges.len() > many {
                 ranges = ranges.tidy();
                 many = MAX_UNSORTED_RANGES.max(2 * ranges.len());
@@ -57,7 +57,7 @@ impl<'p> PatternParser<'p, '_> {
         {
             (high, after) = class_character(whole, end)?;
             if high < low {
-                return Err(Code::CharRange.of(until(rest, after)));
+                return Err(RegexErrorKind::CharRange.of(until(rest, after)));
             }
         }
         if self.flags.fold {
@@ -79,7 +79,7 @@ impl<'p> PatternParser<'p, '_> {
         };
         let (name, negated) = name.strip_prefix('^').map_or((name, false), |name| (name, true));
         let Some(ranges) = posix(name) else {
-            return Err(Code::CharRange.of(until(rest, after)));
+            return Err(RegexErrorKind::CharRange.of(until(rest, after)));
         };
         Ok(Some((self.folded(ranges, negated), after)))
     }
@@ -118,13 +118,15 @@ impl<'p> PatternParser<'p, '_> {
         let mut negated = rest.starts_with("\\P");
         let inner = skip(rest, 2);
         let (name, after) = match inner.strip_prefix('{') {
-            Some(braced) => braced.split_once('}').ok_or_else(|| Code::CharRange.of(rest))?,
+            Some(braced) => braced
+                .split_once('}')
+                .ok_or_else(|| RegexErrorKind::CharRange.of(rest))?,
             None => inner.split_at(inner.chars().next().map_or(0, char::len_utf8)),
         };
         let (name, inverse) = name.strip_prefix('^').map_or((name, false), |name| (name, true));
         negated ^= inverse;
         let Some(class) = class(name) else {
-            return Err(Code::CharRange.of(until(rest, after)));
+            return Err(RegexErrorKind::CharRange.of(until(rest, after)));
         };
         let mut ranges = class.ranges;
         if let Some(fold) = class.fold.filter(|_| self.flags.fold) {
@@ -139,7 +141,7 @@ impl<'p> PatternParser<'p, '_> {
 /// bracket.
 fn class_character<'p>(whole: &str, rest: &'p str) -> Result<(u32, &'p str), CompileFault> {
     match rest.chars().next() {
-        None => Err(Code::MissingBracket.of(whole)),
+        None => Err(RegexErrorKind::MissingBracket.of(whole)),
         Some('\\') => atom::character(rest),
         Some(character) => Ok((u32::from(character), skip(rest, character.len_utf8()))),
     }

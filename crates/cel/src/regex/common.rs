@@ -36,7 +36,7 @@ const PREFERRED: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789-./:_ABCDEFGHIJKL
 type PatternList = Vec<(Box<str>, bool)>;
 type KnownTexts = HashMap<PatternList, Result<Option<String>, StoppedError>>;
 
-static KEPT: LazyLock<Mutex<KnownTexts>> = LazyLock::new(Mutex::default);
+static CACHE: LazyLock<Mutex<KnownTexts>> = LazyLock::new(Mutex::default);
 
 /// The state of a pattern's automaton.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,7 +49,7 @@ enum AutomatonState {
 }
 
 /// The automaton of a pattern, and whether the pattern is to match.
-struct PatternQuestion {
+struct PatternConstraint {
     dfa: DFA,
     cache: Cache,
     matches: bool,
@@ -61,7 +61,7 @@ struct PatternQuestion {
 /// # Errors
 ///
 /// A pattern is invalid, or the search exceeds a limit.
-pub fn common_text(patterns: &[(&str, bool)]) -> Result<Option<String>, StoppedError> {
+pub fn shortest_common_text(patterns: &[(&str, bool)]) -> Result<Option<String>, StoppedError> {
     let bytes: usize = patterns.iter().map(|(pattern, _)| pattern.len()).sum();
     if patterns.len() > MAX_PATTERNS || bytes > MAX_PATTERN_BYTES {
         return Err(StoppedError);
@@ -72,7 +72,7 @@ pub fn common_text(patterns: &[(&str, bool)]) -> Result<Option<String>, StoppedE
         .collect();
     questions.sort_unstable();
     questions.dedup();
-    let kept = || KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = || CACHE.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = kept().get(&questions) {
         return known.clone();
     }
@@ -94,12 +94,12 @@ pub fn common_text(patterns: &[(&str, bool)]) -> Result<Option<String>, StoppedE
 fn search(questions: &PatternList) -> Result<Option<String>, StoppedError> {
     let any = std::iter::once((ANY_TEXT, true));
     let asked = questions.iter().map(|(text, matches)| (&**text, *matches));
-    let mut automata: Vec<PatternQuestion> = any
+    let mut automata: Vec<PatternConstraint> = any
         .chain(asked)
-        .map(|(pattern, matches)| PatternQuestion::new(pattern, matches))
+        .map(|(pattern, matches)| PatternConstraint::new(pattern, matches))
         .collect::<Result<_, _>>()?;
     let alphabet = alphabet(&automata);
-    let start: Option<Vec<AutomatonState>> = automata.iter_mut().map(PatternQuestion::start).collect();
+    let start: Option<Vec<AutomatonState>> = automata.iter_mut().map(PatternConstraint::start).collect();
     let start = start.ok_or(StoppedError)?;
     let mut seen = HashSet::from([start.clone()]);
     // For each visited combination of states, the index of the one before it and the byte between
@@ -143,7 +143,7 @@ fn search(questions: &PatternList) -> Result<Option<String>, StoppedError> {
 }
 
 /// One byte of each class of bytes that no automaton distinguishes.
-fn alphabet(automata: &[PatternQuestion]) -> Vec<u8> {
+fn alphabet(automata: &[PatternConstraint]) -> Vec<u8> {
     let mut sorts = HashSet::new();
     let sort = |byte: u8| -> Vec<u8> {
         let classes = automata.iter().map(|question| question.dfa.byte_classes());
@@ -167,9 +167,9 @@ fn text(visited: &[(usize, u8)], mut at: usize) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-// === impl PatternQuestion ===
+// === impl PatternConstraint ===
 
-impl PatternQuestion {
+impl PatternConstraint {
     fn new(pattern: &str, matches: bool) -> Result<Self, StoppedError> {
         let nfa = on_deep_stack(pattern, || {
             let parsed = parser::parse(pattern, &mut |_| true).map_err(|_| StoppedError)?;
@@ -198,14 +198,14 @@ impl PatternQuestion {
     fn start(&mut self) -> Option<AutomatonState> {
         let input = Input::new("").anchored(Anchored::Yes);
         let state = self.dfa.start_state_forward(&mut self.cache, &input).ok()?;
-        Some(progress(state))
+        Some(state_of(state))
     }
 
     fn step(&mut self, progress: AutomatonState, byte: u8) -> Result<AutomatonState, StoppedError> {
         match progress {
             AutomatonState::Open(state) => {
                 let next = self.dfa.next_state(&mut self.cache, state, byte);
-                next.map(self::progress).map_err(|_| StoppedError)
+                next.map(self::state_of).map_err(|_| StoppedError)
             }
             decided => Ok(decided),
         }
@@ -224,7 +224,7 @@ impl PatternQuestion {
     }
 }
 
-const fn progress(state: LazyStateID) -> AutomatonState {
+const fn state_of(state: LazyStateID) -> AutomatonState {
     if state.is_match() {
         AutomatonState::Matched
     } else if state.is_dead() {
@@ -257,7 +257,7 @@ mod tests {
             (&[(r"(?i)\APROD\z", true), ("[A-Z]", false)], Some("prod")),
         ] {
             assert_eq!(
-                common_text(patterns).unwrap().as_deref(),
+                shortest_common_text(patterns).unwrap().as_deref(),
                 expected,
                 "{patterns:?}"
             );
@@ -268,7 +268,7 @@ mod tests {
     fn what_takes_too_long_is_no_answer() {
         let many = r"\A(?s:.*)a(?s:.{14})\z";
         let other = r"\A(?s:.*)b(?s:.{15})\z";
-        assert!(common_text(&[(many, false), (other, false), (r"\A[ab]{40}c\z", true)]).is_err());
-        assert!(common_text(&[("(", true)]).is_err());
+        assert!(shortest_common_text(&[(many, false), (other, false), (r"\A[ab]{40}c\z", true)]).is_err());
+        assert!(shortest_common_text(&[("(", true)]).is_err());
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn alternatives(
     });
     let parts = by_text(parts, parser, depth)?;
     let parts = by_first(parts, parser, depth)?;
-    let mut parts = without_repeated_empty(sets(parts));
+    let mut parts = without_repeated_empty(join_classes(parts));
     if parts.len() == 1
         && let Some(only) = parts.pop()
     {
@@ -51,7 +51,7 @@ fn by_text(
     let mut folded = false;
     for part in parts {
         let (text, fold) = leading_text(&part);
-        parser.work(text.len() + 1)?;
+        parser.charge_steps(text.len() + 1)?;
         let same = if fold == folded { common(&shared, text) } else { 0 };
         if same > 0 {
             shared.truncate(same);
@@ -156,7 +156,7 @@ fn by_first(
         let first = run.first().and_then(leading_tree);
         let first = first.filter(|first| is_simple(first));
         let alike = first.is_some_and(|first| leading_tree(&part).is_some_and(|other| is_same(first, other)));
-        parser.work(part.weight() + 1)?;
+        parser.charge_steps(part.weight() + 1)?;
         if !alike {
             out.extend(share_first(std::mem::take(&mut run), parser, depth)?);
         }
@@ -229,7 +229,7 @@ fn without_first(tree: PatternTree) -> PatternTree {
 }
 
 /// Joins adjacent classes into one.
-fn sets(parts: Vec<PatternTree>) -> Vec<PatternTree> {
+fn join_classes(parts: Vec<PatternTree>) -> Vec<PatternTree> {
     let mut out = Vec::with_capacity(parts.len());
     let mut run = Vec::new();
     for part in parts {
@@ -237,14 +237,14 @@ fn sets(parts: Vec<PatternTree>) -> Vec<PatternTree> {
             run.push(part);
             continue;
         }
-        out.extend(united(std::mem::take(&mut run)));
+        out.extend(union(std::mem::take(&mut run)));
         out.push(part);
     }
-    out.extend(united(run));
+    out.extend(union(run));
     out
 }
 
-fn united(mut run: Vec<PatternTree>) -> Option<PatternTree> {
+fn union(mut run: Vec<PatternTree>) -> Option<PatternTree> {
     if run.len() < 2 {
         return run.pop();
     }
@@ -259,7 +259,7 @@ fn united(mut run: Vec<PatternTree>) -> Option<PatternTree> {
     for part in &run {
         merge(&mut all, part);
     }
-    clean(&mut all);
+    normalize(&mut all);
     Some(all)
 }
 
@@ -304,7 +304,7 @@ fn add_literal(ranges: &mut Ranges, text: &[u32], flags: PatternFlags) {
 }
 
 /// Sorts the ranges of a class, once it is complete.
-pub(crate) fn clean(tree: &mut PatternTree) {
+pub(crate) fn normalize(tree: &mut PatternTree) {
     let PatternNode::Class(ranges) = &mut tree.node else {
         return;
     };

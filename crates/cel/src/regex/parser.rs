@@ -12,14 +12,14 @@
 
 use super::class::Ranges;
 use super::tree::{Excess, Look, PatternNode, PatternTree, Repeat};
-use super::{Code, CompileFault, atom, factor};
+use super::{CompileFault, RegexErrorKind, atom, factor};
 
 /// The most ranges of characters in a pattern: 1,600 times `\pL`. With more, the automaton would be
 /// too large in any case.
 const MAX_WEIGHT: usize = 1 << 20;
 
 /// The steps between two calls of the meter.
-const STRIDE: usize = 1 << 12;
+const STEPS_BETWEEN_METER_CALLS: usize = 1 << 12;
 
 /// Called with the number of steps of a piece of work. Returns whether to continue.
 pub type Meter<'m> = &'m mut dyn FnMut(usize) -> bool;
@@ -86,7 +86,7 @@ impl<'p> PatternParser<'p, '_> {
         // The rest of the pattern from the last repetition on, if nothing came after it.
         let mut repeated = None;
         while let Some(next) = rest.chars().next() {
-            self.work(1)?;
+            self.charge_steps(1)?;
             let (after, repetition) = self.step(next, rest, repeated)?;
             repeated = repetition;
             rest = after;
@@ -98,7 +98,7 @@ impl<'p> PatternParser<'p, '_> {
         self.alternate()?;
         match (self.stack.pop(), self.stack.is_empty()) {
             (Some(StackEntry::Tree(tree)), true) => Ok(tree),
-            _ => Err(Code::MissingParenthesis.of(self.pattern)),
+            _ => Err(RegexErrorKind::MissingParenthesis.of(self.pattern)),
         }
     }
 
@@ -165,7 +165,7 @@ impl<'p> PatternParser<'p, '_> {
 
     pub(crate) fn open(&mut self, captures: bool) -> Result<(), CompileFault> {
         self.merge_literals(None);
-        self.work(1)?;
+        self.charge_steps(1)?;
         self.stack.push(StackEntry::Group {
             flags: self.flags,
             captures,
@@ -191,7 +191,7 @@ impl<'p> PatternParser<'p, '_> {
         let (Some(StackEntry::Tree(inner)), Some(StackEntry::Group { flags, captures })) =
             (inner, self.stack.pop())
         else {
-            return Err(Code::UnexpectedParenthesis.of(self.pattern));
+            return Err(RegexErrorKind::UnexpectedParenthesis.of(self.pattern));
         };
         self.flags = flags;
         if captures {
@@ -204,7 +204,7 @@ impl<'p> PatternParser<'p, '_> {
     /// Joins the trees above the last group or bar into a sequence.
     fn concat(&mut self) -> Result<(), CompileFault> {
         self.merge_literals(None);
-        let parts = self.above();
+        let parts = self.pop_trees();
         let tree = if parts.is_empty() {
             PatternTree::new(PatternNode::Empty)
         } else {
@@ -218,9 +218,9 @@ impl<'p> PatternParser<'p, '_> {
 
     /// Joins the trees above the last group into alternatives.
     fn alternate(&mut self) -> Result<(), CompileFault> {
-        let mut parts = self.above();
+        let mut parts = self.pop_trees();
         if let Some(last) = parts.last_mut() {
-            factor::clean(last);
+            factor::normalize(last);
         }
         let tree = if parts.is_empty() {
             PatternTree::new(PatternNode::NoMatch)
@@ -231,7 +231,7 @@ impl<'p> PatternParser<'p, '_> {
     }
 
     /// Pops the trees above the last group or bar.
-    fn above(&mut self) -> Vec<PatternTree> {
+    fn pop_trees(&mut self) -> Vec<PatternTree> {
         let mut trees = Vec::new();
         while let Some(StackEntry::Tree(tree)) =
             self.stack.pop_if(|entry| matches!(entry, StackEntry::Tree(_)))
@@ -261,7 +261,7 @@ impl<'p> PatternParser<'p, '_> {
             }
             [before @ .., bar @ StackEntry::Bar, top @ StackEntry::Tree(_)] => {
                 if let Some(StackEntry::Tree(before)) = before.last_mut() {
-                    factor::clean(before);
+                    factor::normalize(before);
                 }
                 std::mem::swap(bar, top);
                 true
@@ -276,24 +276,24 @@ impl<'p> PatternParser<'p, '_> {
 
     pub(crate) fn excess(&self, excess: Excess) -> CompileFault {
         match excess {
-            Excess::Height => Code::TooDeep.of(self.pattern),
-            Excess::Size => Code::TooLarge.of(self.pattern),
+            Excess::Height => RegexErrorKind::TooDeep.of(self.pattern),
+            Excess::Size => RegexErrorKind::TooLarge.of(self.pattern),
         }
     }
 
     /// Charges the ranges of a tree.
-    pub(crate) fn weigh(&mut self, weight: usize) -> Result<(), CompileFault> {
+    pub(crate) fn charge_ranges(&mut self, weight: usize) -> Result<(), CompileFault> {
         self.weight = self.weight.saturating_add(weight);
         if self.weight > MAX_WEIGHT {
             return Err(self.excess(Excess::Size));
         }
-        self.work(weight)
+        self.charge_steps(weight)
     }
 
     /// Charges `steps` and calls the meter now and then.
-    pub(crate) fn work(&mut self, steps: usize) -> Result<(), CompileFault> {
+    pub(crate) fn charge_steps(&mut self, steps: usize) -> Result<(), CompileFault> {
         self.steps += steps;
-        if self.steps < STRIDE {
+        if self.steps < STEPS_BETWEEN_METER_CALLS {
             return Ok(());
         }
         let steps = std::mem::take(&mut self.steps);

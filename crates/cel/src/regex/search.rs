@@ -97,13 +97,13 @@ impl Automaton {
     }
 
     /// Calls `search` with a cache for states.
-    fn cached<T>(&self, search: impl FnOnce(&mut Cache) -> T) -> T {
+    fn with_cache<T>(&self, search: impl FnOnce(&mut Cache) -> T) -> T {
         let Some(pool) = &self.caches else {
             return search(&mut self.dfa.create_cache());
         };
         let mut kept = pool.get();
         let found = search(kept.cache.get_or_insert_with(|| self.dfa.create_cache()));
-        kept.settle();
+        kept.update_count();
         found
     }
 
@@ -116,7 +116,7 @@ impl Automaton {
         earliest: bool,
         meter: Meter<'_>,
     ) -> Result<Option<usize>, StoppedError> {
-        self.cached(|cache| self.end_with(cache, text, start, earliest, meter))
+        self.with_cache(|cache| self.end_with(cache, text, start, earliest, meter))
     }
 
     fn end_with(
@@ -135,7 +135,7 @@ impl Automaton {
         let mut position = start;
         let rest = text.as_bytes().get(start..).unwrap_or_default();
         for piece in rest.chunks(self.piece()) {
-            self.ask(piece.len(), meter)?;
+            self.charge(piece.len(), meter)?;
             for byte in piece {
                 state = self.next(cache, state, *byte)?;
                 match step(state) {
@@ -148,7 +148,7 @@ impl Automaton {
                 position += 1;
             }
         }
-        self.ask(1, meter)?;
+        self.charge(1, meter)?;
         state = self.dfa.next_eoi_state(cache, state).map_err(|_| StoppedError)?;
         Ok(if state.is_match() { Some(position) } else { found })
     }
@@ -161,7 +161,7 @@ impl Automaton {
         end: usize,
         meter: Meter<'_>,
     ) -> Result<Option<usize>, StoppedError> {
-        self.cached(|cache| self.start_with(cache, text, start, end, meter))
+        self.with_cache(|cache| self.start_with(cache, text, start, end, meter))
     }
 
     fn start_with(
@@ -180,7 +180,7 @@ impl Automaton {
         let mut found = None;
         let mut position = end;
         for piece in bytes.get(start..end).unwrap_or_default().rchunks(self.piece()) {
-            self.ask(piece.len(), meter)?;
+            self.charge(piece.len(), meter)?;
             for byte in piece.iter().rev() {
                 state = self.next(cache, state, *byte)?;
                 match step(state) {
@@ -191,7 +191,7 @@ impl Automaton {
                 position -= 1;
             }
         }
-        self.ask(1, meter)?;
+        self.charge(1, meter)?;
         state = match start.checked_sub(1).and_then(|before| bytes.get(before)) {
             Some(byte) => self.next(cache, state, *byte)?,
             None => self.dfa.next_eoi_state(cache, state).map_err(|_| StoppedError)?,
@@ -204,7 +204,7 @@ impl Automaton {
         (STRIDE / self.states.max(1)).max(1)
     }
 
-    fn ask(&self, bytes: usize, meter: Meter<'_>) -> Result<(), StoppedError> {
+    fn charge(&self, bytes: usize, meter: Meter<'_>) -> Result<(), StoppedError> {
         if meter(bytes.saturating_mul(self.states)) {
             Ok(())
         } else {
@@ -223,7 +223,7 @@ impl Automaton {
 impl KeptStates {
     /// Updates the count of kept bytes after a search. If they exceed the limit, the states are
     /// dropped.
-    fn settle(&mut self) {
+    fn update_count(&mut self) {
         let bytes = self.cache.as_ref().map_or(0, Cache::memory_usage);
         if bytes == self.bytes {
             return;
@@ -276,14 +276,14 @@ impl fmt::Debug for Automaton {
 // so that it needs little memory.
 
 /// The most patterns of a generation.
-const PATTERNS: usize = 256;
+const MAX_PATTERNS: usize = 256;
 
 /// The longest pattern that is cached, in bytes.
-const LENGTH: usize = 1024;
+const MAX_PATTERN_BYTES: usize = 1024;
 
 /// The most states of a pattern that is cached. All cached patterns take at most 64 MB, including
 /// the second automata.
-const STATES: usize = 1024;
+const MAX_STATES: usize = 1024;
 
 static CACHE: LazyLock<Mutex<Generations>> = LazyLock::new(Mutex::default);
 
@@ -303,8 +303,13 @@ pub(crate) fn compiled(pattern: &str, meter: Meter<'_>) -> Result<Arc<Regex>, Co
     if let Some(found) = cached().find(pattern) {
         return Ok(found);
     }
-    let made = Arc::new(Regex::with(pattern, Keep::Nothing, MAX_BYTES_OF_REQUEST, meter)?);
-    if pattern.len() <= LENGTH && made.states() <= STATES {
+    let made = Arc::new(Regex::compile(
+        pattern,
+        Keep::Nothing,
+        MAX_BYTES_OF_REQUEST,
+        meter,
+    )?);
+    if pattern.len() <= MAX_PATTERN_BYTES && made.states() <= MAX_STATES {
         cached().put(pattern, Arc::clone(&made));
     }
     Ok(made)
@@ -323,7 +328,7 @@ impl Generations {
     }
 
     fn put(&mut self, pattern: &str, made: Arc<Regex>) {
-        if self.young.len() >= PATTERNS {
+        if self.young.len() >= MAX_PATTERNS {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(pattern.into(), made);
@@ -338,10 +343,10 @@ mod tests {
     fn holds_what_is_used_and_no_more_than_it_may() {
         let mut generations = Generations::default();
         let regex = Arc::new(Regex::new("a", &mut |_| true).unwrap());
-        for number in 0..10 * PATTERNS {
+        for number in 0..10 * MAX_PATTERNS {
             generations.put(&number.to_string(), Arc::clone(&regex));
             assert!(generations.find("0").is_some(), "lost at {number}");
-            assert!(generations.young.len() + generations.old.len() <= 2 * PATTERNS);
+            assert!(generations.young.len() + generations.old.len() <= 2 * MAX_PATTERNS);
         }
         assert!(generations.find("1").is_none());
     }

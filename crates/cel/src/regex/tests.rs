@@ -1,6 +1,6 @@
 //! Patterns that Rust's `regex` reads otherwise, and the bounds.
 
-use super::{Code, CompileFault, Regex};
+use super::{CompileFault, Regex, RegexErrorKind};
 
 fn compile(pattern: &str) -> Result<Regex, CompileFault> {
     Regex::new(pattern, &mut |_| true)
@@ -16,7 +16,7 @@ fn found(pattern: &str, text: &str) -> Vec<String> {
 
 fn refused(pattern: &str) -> String {
     match compile(pattern) {
-        Err(CompileFault::Refused(error)) => error.to_string(),
+        Err(CompileFault::Invalid(error)) => error.to_string(),
         other => panic!("{pattern}: {other:?}"),
     }
 }
@@ -148,7 +148,7 @@ fn nesting_ends_where_that_of_go_does() {
     assert!(compile(&nested(999)).is_ok());
     assert_eq!(
         compile(&nested(1000)).err(),
-        Some(Code::TooDeep.of(&nested(1000)))
+        Some(RegexErrorKind::TooDeep.of(&nested(1000)))
     );
     // Alternatives that begin alike nest by what they share.
     let prefixes = |count: usize| {
@@ -158,7 +158,7 @@ fn nesting_ends_where_that_of_go_does() {
     assert!(compile(&prefixes(300)).is_ok());
     assert_eq!(
         compile(&prefixes(1200)).err(),
-        Some(Code::TooDeep.of(&prefixes(1200)))
+        Some(RegexErrorKind::TooDeep.of(&prefixes(1200)))
     );
 }
 
@@ -176,7 +176,10 @@ fn what_is_too_large_is_refused_before_it_takes_memory() {
         r"[^a]{1000}".repeat(400),
         r"\pL".repeat(10_000),
     ] {
-        assert_eq!(compile(&pattern).err(), Some(Code::TooLarge.of(&pattern)));
+        assert_eq!(
+            compile(&pattern).err(),
+            Some(RegexErrorKind::TooLarge.of(&pattern))
+        );
     }
 }
 

@@ -163,7 +163,7 @@ impl UseCollector<'_> {
 /// # Errors
 ///
 /// The expression cannot be parsed.
-pub fn made_objects(expression: &str) -> Result<Vec<(String, Vec<String>)>, CompileError> {
+pub fn constructed_objects(expression: &str) -> Result<Vec<(String, Vec<String>)>, CompileError> {
     let mut found = Vec::new();
     find_objects(&parse(expression)?, &mut found);
     Ok(found)
@@ -195,10 +195,10 @@ fn find_paths(expr: &Expr, found: &mut Vec<PatchPath>) {
         && name == "JSONPatch"
     {
         let field = |name: &str| fields.iter().find(|field| field.name == name);
-        let operation = field("op").map(|field| written_out(&field.value));
+        let operation = field("op").map(|field| constant_prefix(&field.value));
         let puts_nothing = operation.is_some_and(|op| op.is_whole && matches!(&*op.text, "remove" | "test"));
         if !puts_nothing && let Some(path) = field("path") {
-            found.push(written_out(&path.value));
+            found.push(constant_prefix(&path.value));
         }
     }
     for child in children(expr) {
@@ -207,7 +207,7 @@ fn find_paths(expr: &Expr, found: &mut Vec<PatchPath>) {
 }
 
 /// The string literals with which a concatenation begins.
-fn written_out(expr: &Expr) -> PatchPath {
+fn constant_prefix(expr: &Expr) -> PatchPath {
     match &expr.kind {
         ExprKind::Literal(Literal::String(text)) => PatchPath {
             text: text.clone(),
@@ -219,9 +219,9 @@ fn written_out(expr: &Expr) -> PatchPath {
             arguments,
         } if function == "_+_" => match arguments.as_slice() {
             [one, other] => {
-                let mut path = written_out(one);
+                let mut path = constant_prefix(one);
                 if path.is_whole {
-                    let rest = written_out(other);
+                    let rest = constant_prefix(other);
                     path.text.push_str(&rest.text);
                     path.is_whole = rest.is_whole;
                 }
@@ -429,8 +429,8 @@ mod tests {
 
     #[test]
     fn objects_are_found_with_their_fields() {
-        let made =
-            made_objects("Object{spec: Object.spec{a: [1], b: c.map(x, Object.spec.b{n: x})}}").unwrap();
+        let made = constructed_objects("Object{spec: Object.spec{a: [1], b: c.map(x, Object.spec.b{n: x})}}")
+            .unwrap();
         let made: Vec<String> = made
             .into_iter()
             .map(|(name, fields)| format!("{name} {}", fields.join(",")))

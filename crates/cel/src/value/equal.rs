@@ -24,7 +24,7 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>, work: Work<'_>) -> Resu
     // Lists and maps that are not compared to their end yet, innermost last.
     let mut open = Vec::new();
     work(STEPS_PER_PAIR)?;
-    if is_incomparable(left, right) || !alike(left, right, &mut open, work)? {
+    if is_incomparable(left, right) || !equal_shallow(left, right, &mut open, work)? {
         return Ok(false);
     }
     while let Some(pair) = open.last_mut() {
@@ -35,7 +35,7 @@ pub(crate) fn equal(left: &Value<'_>, right: &Value<'_>, work: Work<'_>) -> Resu
         work(STEPS_PER_PAIR)?;
         let alike = match right {
             // Within lists and maps, upstream ignores that two values cannot be compared.
-            Some(right) => is_incomparable(&left, &right) || alike(&left, &right, &mut open, work)?,
+            Some(right) => is_incomparable(&left, &right) || equal_shallow(&left, &right, &mut open, work)?,
             None => false,
         };
         if !alike {
@@ -87,7 +87,7 @@ impl<'l, 'r> ComparedPair<'l, 'r> {
 
 /// Compares two values without the contents of lists and maps, which are added to `open` and remain
 /// to be compared.
-fn alike<'l, 'r>(
+fn equal_shallow<'l, 'r>(
     left: &Value<'l>,
     right: &Value<'r>,
     open: &mut Vec<ComparedPair<'l, 'r>>,
@@ -114,7 +114,9 @@ fn alike<'l, 'r>(
             open.push(ComparedPair::Maps(left.entries(), right.clone()));
             true
         }
-        (Value::Optional(Some(left)), Value::Optional(Some(right))) => alike(left, right, open, work)?,
+        (Value::Optional(Some(left)), Value::Optional(Some(right))) => {
+            equal_shallow(left, right, open, work)?
+        }
         (Value::Type(left), Value::Type(right)) => left.runtime_name() == right.runtime_name(),
         (Value::Opaque(left), Value::Opaque(right)) => {
             work(left.bytes().max(right.bytes()))?;

@@ -10,7 +10,7 @@ use crate::json;
 use crate::types::{ObjectType, Type};
 
 /// The size up to which maps are searched without an index.
-const NARROW: usize = 8;
+const MAX_UNINDEXED_KEYS: usize = 8;
 
 /// A map.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ pub struct Entries<'a> {
     /// The position of each key, once there are many.
     index: Option<HashMap<Key<'a>, usize, foldhash::fast::RandomState>>,
     /// The type, if this is an object that an expression constructed.
-    of: Option<Arc<ObjectType>>,
+    object_type: Option<Arc<ObjectType>>,
 }
 
 /// An iterator over the keys and values of a map, in order.
@@ -151,8 +151,8 @@ impl<'a> Map<'a> {
     #[must_use]
     pub fn object_type(&self) -> Option<&Arc<ObjectType>> {
         match self {
-            Self::Borrowed(entries) => entries.of.as_ref(),
-            Self::Shared(entries) => entries.of.as_ref(),
+            Self::Borrowed(entries) => entries.object_type.as_ref(),
+            Self::Shared(entries) => entries.object_type.as_ref(),
             Self::Json(_) | Self::Object(_) => None,
         }
     }
@@ -166,7 +166,7 @@ impl<'a> Map<'a> {
 
     pub(crate) fn into_owned(self) -> Entries<'static> {
         let mut entries = Entries {
-            of: self.object_type().cloned(),
+            object_type: self.object_type().cloned(),
             ..Entries::default()
         };
         for (key, value) in self.entries() {
@@ -238,7 +238,7 @@ impl<'a> Entries<'a> {
     /// An object of this type without fields.
     pub(crate) fn object(of: Arc<ObjectType>) -> Self {
         Self {
-            of: Some(of),
+            object_type: Some(of),
             ..Self::default()
         }
     }
@@ -267,7 +267,7 @@ impl<'a> Entries<'a> {
             index.insert(key.clone(), self.entries.len());
         }
         self.entries.push((key, value));
-        if self.index.is_none() && self.entries.len() > NARROW {
+        if self.index.is_none() && self.entries.len() > MAX_UNINDEXED_KEYS {
             let keys = self.entries.iter().enumerate();
             self.index = Some(keys.map(|(position, (key, _))| (key.clone(), position)).collect());
         }

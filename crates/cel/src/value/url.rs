@@ -53,7 +53,7 @@ impl UrlValue {
 
     /// Whether `text` is a URL as in a request: with a scheme, or with an absolute path.
     #[must_use]
-    pub fn is_request(text: &str) -> bool {
+    pub fn is_request_uri(text: &str) -> bool {
         Self::check_request(text).is_ok()
     }
 
@@ -66,14 +66,14 @@ impl UrlValue {
         parse(text, true).map(drop).map_err(|why| UrlFault { text, why })
     }
 
-    /// Parses a URL for which [`UrlValue::is_request`] holds. A fragment is split off.
+    /// Parses a URL for which [`UrlValue::is_request_uri`] holds. A fragment is split off.
     ///
     /// # Errors
     ///
     /// Go's error.
     pub fn parse(text: &str) -> Result<Self, UrlFault<'_>> {
         Self::check_request(text)?;
-        Self::read(text)
+        Self::parse_reference(text)
     }
 
     /// Parses any URL, including relative ones (`url.Parse`).
@@ -81,7 +81,7 @@ impl UrlValue {
     /// # Errors
     ///
     /// Go's error.
-    pub fn read(text: &str) -> Result<Self, UrlFault<'_>> {
+    pub fn parse_reference(text: &str) -> Result<Self, UrlFault<'_>> {
         let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
         let url = parse(rest, false).map_err(|why| UrlFault { text: rest, why })?;
         unescape(fragment, UrlPart::Fragment).map_err(|why| UrlFault { text, why })?;
@@ -449,9 +449,12 @@ mod tests {
             let (_, why) = error.split_once("\": ").unwrap_or_default();
             assert_eq!(why, fault, "{text}");
         }
-        assert_eq!(UrlValue::read("a:b/c").map(|url| url.scheme), Ok("a".into()));
         assert_eq!(
-            UrlValue::read("1a:b").unwrap_err().to_string(),
+            UrlValue::parse_reference("a:b/c").map(|url| url.scheme),
+            Ok("a".into())
+        );
+        assert_eq!(
+            UrlValue::parse_reference("1a:b").unwrap_err().to_string(),
             "parse \"1a:b\": first path segment in URL cannot contain colon"
         );
     }
@@ -467,7 +470,7 @@ mod tests {
             assert_eq!(UrlValue::check_request(text), Ok(()), "{text}");
         }
         for text in ["https://[fe80::1%25]/", "https://[fe80::1%en0]/", "https://[1]/"] {
-            assert!(!UrlValue::is_request(text), "{text}");
+            assert!(!UrlValue::is_request_uri(text), "{text}");
         }
         let url = UrlValue::parse("ftp://h:1:2/").unwrap();
         assert_eq!((url.hostname(), url.port()), ("h:1", "2"));

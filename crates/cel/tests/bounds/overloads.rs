@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::sync::{Arc, PoisonError};
 
 use portcullis_cel::{
-    AccessAnswer, AccessQuestion, Activation, AuthorizeAccess, Budget, Bytes, Entries, Environment,
+    AccessCheckAttributes, AccessDecision, Activation, AuthorizeAccess, Budget, Bytes, Entries, Environment,
     EvalError, Key, Text, Type, Value, Version,
 };
 
@@ -25,8 +25,8 @@ const COST: u64 = 10_000;
 struct Talkative;
 
 impl AuthorizeAccess for Talkative {
-    fn authorize(&self, _: AccessQuestion, _: &dyn Fn() -> bool) -> Arc<AccessAnswer> {
-        Arc::new(AccessAnswer {
+    fn authorize(&self, _: AccessCheckAttributes, _: &dyn Fn() -> bool) -> Arc<AccessDecision> {
+        Arc::new(AccessDecision {
             allowed: false,
             reason: "r".repeat(TEXT_BYTES),
             error: Some("e".repeat(TEXT_BYTES)),

@@ -14,7 +14,9 @@ use portcullis_policy::model::NAMESPACE_NAME_LABEL;
 use portcullis_policy::model::groups::ADMISSION;
 use serde_json::{Value, json};
 
-use super::subjects::{among, any, bracketed, exempt, is_one_of, outside, text, texts};
+use super::subjects::{
+    any, is_not_exempt, is_not_subject, is_one_of, is_subject, parenthesized, text, texts,
+};
 use crate::conversion::Conversion;
 
 /// The condition that the request creates a Namespace: for authorization, it has no namespace then.
@@ -34,7 +36,7 @@ pub(crate) struct RuleParts {
     pub(crate) conditions: Vec<Value>,
     pub(crate) variables: Vec<Value>,
     /// A further condition on the requests that are denied, which only a validation can evaluate.
-    touched: Option<String>,
+    namespace_condition: Option<String>,
     pub(crate) operations: BTreeSet<ConvertedOperation>,
     names: BTreeSet<String>,
     /// Whether the matched requests may be part of a deletecollection.
@@ -80,13 +82,13 @@ impl RuleParts {
 
     /// Adds the conditions on the policy's subjects.
     pub(crate) fn add_subjects(&mut self, policy: &AuthorizationPolicy, never_deny: &NeverDeny) {
-        if let Some(among) = among(&policy.subjects) {
+        if let Some(among) = is_subject(&policy.subjects) {
             self.condition("subjects", among);
         }
-        if let Some(outside) = outside(&policy.exclude_subjects) {
+        if let Some(outside) = is_not_subject(&policy.exclude_subjects) {
             self.condition("exclude-subjects", outside);
         }
-        self.condition("never-deny", exempt(policy, never_deny));
+        self.condition("never-deny", is_not_exempt(policy, never_deny));
     }
 
     /// Adds a matchCondition, whose name is made unique.
@@ -103,7 +105,7 @@ impl RuleParts {
     /// which only a validation can evaluate, it becomes a part of the validation: an error of a
     /// matchCondition would deny requests in every namespace.
     pub(crate) fn own_condition(&mut self, name: &str, expression: &str) {
-        match &mut self.touched {
+        match &mut self.namespace_condition {
             Some(touched) => *touched = format!("({touched} && ({expression}))"),
             None => self
                 .conditions
@@ -117,7 +119,7 @@ impl RuleParts {
         let of_object = policy.object_conditions.iter();
         let of_object = of_object.map(|one| format!("({})", one.expression().trim()));
         let of_object: Vec<String> = of_object.collect();
-        let refused = self.touched.clone().into_iter();
+        let refused = self.namespace_condition.clone().into_iter();
         if policy.effect == Effect::Allow {
             let passes = refused.map(|touched| format!("!{touched}"));
             return passes
@@ -140,7 +142,7 @@ impl RuleParts {
         made: &mut Conversion,
     ) {
         for pattern in &rule.resources {
-            match of_resource(rule, pattern) {
+            match operations_for(rule, pattern) {
                 Ok(operations) => {
                     let words: Vec<&str> = operations.iter().map(|one| one.as_str()).collect();
                     self.rules.push(json!({
@@ -212,13 +214,13 @@ impl RuleParts {
     fn add_namespaces(&mut self, rule: &ResourceRule) {
         if !rule.namespaces.is_empty() {
             let mut alternatives = self.namespace_is_one_of(&rule.namespaces);
-            alternatives.extend(self.everywhere(rule));
+            alternatives.extend(self.deletes_in_all_namespaces(rule));
             self.condition("namespaces", any(&alternatives));
         }
         if !rule.exclude_namespaces.is_empty() {
             let excluded = any(&self.namespace_is_one_of(&rule.exclude_namespaces));
             let mut alternatives = vec![format!("!({excluded})")];
-            alternatives.extend(self.everywhere(rule));
+            alternatives.extend(self.deletes_in_all_namespaces(rule));
             self.condition("exclude-namespaces", any(&alternatives));
         }
     }
@@ -234,7 +236,7 @@ impl RuleParts {
         let mut alternatives = Vec::new();
         for pattern in patterns {
             match pattern {
-                NamespacePattern::Without => alternatives.push(format!("!({within})")),
+                NamespacePattern::ClusterScope => alternatives.push(format!("!({within})")),
                 NamespacePattern::Named(name) => named.push(name.as_str()),
                 NamespacePattern::Prefix(prefix) if prefix.is_empty() => alternatives.push(within.clone()),
                 NamespacePattern::Prefix(prefix) => {
@@ -255,7 +257,7 @@ impl RuleParts {
     /// The condition that the request deletes objects of all namespaces, to which a Deny for some
     /// namespaces applies. `None` if the rule's kinds are known to be cluster-scoped, or it does
     /// not deny such requests.
-    fn everywhere(&self, rule: &ResourceRule) -> Option<String> {
+    fn deletes_in_all_namespaces(&self, rule: &ResourceRule) -> Option<String> {
         if !rule.verbs.includes("deletecollection") {
             return None;
         }
@@ -335,13 +337,13 @@ impl RuleParts {
         let mut all = vec![within];
         all.extend(requirements(selector));
         let mut alternatives = vec![all.join(" && ")];
-        alternatives.extend(self.everywhere(rule));
-        let touched = bracketed(&any(&alternatives));
+        alternatives.extend(self.deletes_in_all_namespaces(rule));
+        let touched = parenthesized(&any(&alternatives));
         if touched.contains("variables.namespaceLabels") {
             self.variables
                 .push(json!({"name": "namespaceLabels", "expression": labels}));
         }
-        self.touched = Some(touched);
+        self.namespace_condition = Some(touched);
     }
 
     /// Refuses or ignores selectors, which admission does not see.
@@ -465,7 +467,7 @@ impl ConvertedOperation {
 /// # Errors
 ///
 /// The field of the rule that cannot be converted, and the reason.
-pub(crate) fn of_resource(
+pub(crate) fn operations_for(
     rule: &ResourceRule,
     pattern: &ResourcePattern,
 ) -> Result<BTreeSet<ConvertedOperation>, (&'static str, String)> {

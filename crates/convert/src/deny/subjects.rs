@@ -11,14 +11,14 @@ const USER: &str = "request.userInfo.username";
 const NODES: &str = "system:nodes";
 
 /// The condition that the user is one of `subjects`; `None` if these are all users.
-pub(crate) fn among(subjects: &[Subject]) -> Option<String> {
+pub(crate) fn is_subject(subjects: &[Subject]) -> Option<String> {
     let is_everybody = |subject: &Subject| subject.kind != SubjectKind::ServiceAccount && subject.name == "*";
     (!subjects.iter().any(is_everybody)).then(|| any(&alternatives(subjects)))
 }
 
 /// The condition that the user is none of `subjects`; `None` if there are none.
-pub(crate) fn outside(subjects: &[Subject]) -> Option<String> {
-    match among(subjects) {
+pub(crate) fn is_not_subject(subjects: &[Subject]) -> Option<String> {
+    match is_subject(subjects) {
         _ if subjects.is_empty() => None,
         Some(among) => Some(format!("!({among})")),
         None => Some("false".to_owned()),
@@ -27,7 +27,7 @@ pub(crate) fn outside(subjects: &[Subject]) -> Option<String> {
 
 /// The condition that no exemption from a Deny applies to the user: the API server does not ask
 /// about `system:masters`, and `neverDeny` protects others.
-pub(crate) fn exempt(policy: &AuthorizationPolicy, never_deny: &NeverDeny) -> String {
+pub(crate) fn is_not_exempt(policy: &AuthorizationPolicy, never_deny: &NeverDeny) -> String {
     let mut groups: Vec<&str> = vec!["system:masters"];
     let mut nodes = None;
     let mut users: Vec<String> = Vec::new();
@@ -153,6 +153,6 @@ pub(crate) fn any(alternatives: &[String]) -> String {
 }
 
 /// The expression in parentheses.
-pub(crate) fn bracketed(expression: &str) -> String {
+pub(crate) fn parenthesized(expression: &str) -> String {
     format!("({expression})")
 }

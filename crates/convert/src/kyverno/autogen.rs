@@ -107,7 +107,7 @@ fn derive(rule: &Value, prefix: &str, kinds: &[&str], template: &[&str]) -> Valu
         });
     }
     let template = format!("spec.{}", template.join("."));
-    renamed(&rule, is_cel, &template)
+    with_replaced_paths(&rule, is_cel, &template)
 }
 
 /// The rule with `kinds` in place of Pods.
@@ -135,14 +135,14 @@ fn with_kinds(rule: &Value, kinds: &[&str]) -> Value {
         }
         // Kyverno evaluates a derived rule only for these kinds.
         if let Some(filters) = block["any"].as_array_mut().filter(|_| name == "match") {
-            filters.retain_mut(|filter| keep_makers(&mut filter["resources"]["kinds"], kinds));
+            filters.retain_mut(|filter| keep_pod_controllers(&mut filter["resources"]["kinds"], kinds));
         }
     }
     rule
 }
 
 /// Keeps only the kinds that create Pods. Returns `false` if none is left.
-fn keep_makers(written: &mut Value, kinds: &[&str]) -> bool {
+fn keep_pod_controllers(written: &mut Value, kinds: &[&str]) -> bool {
     let is_maker = |written: &str| {
         let kind = written.rsplit_once('/').map_or(written, |(_, kind)| kind);
         kinds
@@ -162,7 +162,7 @@ fn keep_makers(written: &mut Value, kinds: &[&str]) -> bool {
 }
 
 /// Replaces substrings of the whole rule as JSON, as Kyverno does.
-fn renamed(rule: &Value, is_cel: bool, template: &str) -> Value {
+fn with_replaced_paths(rule: &Value, is_cel: bool, template: &str) -> Value {
     let mut text = rule.to_string();
     let request = if is_cel { "" } else { "request." };
     for part in ["spec", "metadata"] {
@@ -391,7 +391,7 @@ pub(crate) fn mutating(spec: &Value, controllers: &Controllers) -> Result<Value,
             continue;
         }
         if let Some(Value::String(text)) = mutation.pointer_mut("/applyConfiguration/expression") {
-            *text = wrapped(&within_template(text, template), template).ok_or(index)?;
+            *text = wrap_in_template(&within_template(text, template), template).ok_or(index)?;
         }
     }
     derived["matchConstraints"] = controllers.constraints(&spec["matchConstraints"]);
@@ -440,7 +440,7 @@ fn at_words(text: &str, field: &str, to: &str) -> String {
 }
 
 /// Wraps `Object{…}` into an `Object{…}` that has it as its template.
-fn wrapped(text: &str, template: &str) -> Option<String> {
+fn wrap_in_template(text: &str, template: &str) -> Option<String> {
     let Some(content) = text
         .trim()
         .strip_prefix("Object")

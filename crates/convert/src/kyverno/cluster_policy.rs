@@ -42,10 +42,10 @@ use fields::Part;
 pub(crate) use fields::reference;
 use matching::{Matching, NAMESPACE};
 use serde_json::{Value, json};
-use validate::Failure;
+use validate::FailureActions;
 
 use super::autogen;
-use super::expression::{CelCondition, Judged, one_of};
+use super::expression::{CelCondition, FallibleCondition, one_of};
 use portcullis_policy::document::Document;
 use portcullis_policy::field::FieldPath;
 use portcullis_policy::model::Deadline;
@@ -91,7 +91,7 @@ pub(crate) fn convert(document: &Document, exceptions: &Exceptions, deadline: De
         }
         made.append(of_rule);
     }
-    made.whole()
+    made.all_or_nothing()
 }
 
 // === impl ClusterPolicy ===
@@ -160,18 +160,20 @@ impl ClusterPolicy<'_> {
         }
         let validate = &rule["validate"];
         let within = |refusal: Refusal| refusal.within("validate");
-        let failure = Failure::of(&self.spec, validate, &matching).map_err(within)?;
+        let failure = FailureActions::of(&self.spec, validate, &matching).map_err(within)?;
         let applies = Applies::read(rule, &matching, &validate::operations(validate, &matching))?;
         let mut spec = if validate["cel"].is_object() {
             validate::of_cel(validate).map_err(within)?
         } else {
-            self.of_objects(rule, &matching, &applies, failure.is_enforced)?
+            self.object_spec(rule, &matching, &applies, failure.is_enforced)?
         };
         spec["matchConstraints"] = self.constraints(&matching, &applies);
-        if matching.asks_for_namespaces() {
+        if matching.uses_namespace_selector() {
             let subject = applies.subject();
             let matches = matching.applies(subject);
-            let applies = Judged::sure(matches).and(applies.preconditions.clone()).condition;
+            let applies = FallibleCondition::infallible(matches)
+                .and(applies.preconditions.clone())
+                .condition;
             for validation in spec["validations"].as_array_mut().into_iter().flatten() {
                 let own = validation["expression"].as_str().unwrap_or_default();
                 // The expression may end with a comment.
@@ -225,14 +227,15 @@ impl ClusterPolicy<'_> {
         let applies = Applies::read(rule, matching, &["CREATE", "UPDATE"])?;
         let changes = mutate::changes(&rule["mutate"], &applies.scope).map_err(within)?;
         if changes.is_empty() {
-            return Err(within(Refusal::here("it changes nothing")));
+            return Err(within(Refusal::whole("it changes nothing")));
         }
-        let matches = match (matching.asks_for_namespaces(), applies.preconditions.may_fail) {
-            (true, _) => Judged::sure(matching.applies(applies.subject())).and(applies.preconditions.clone()),
+        let matches = match (matching.uses_namespace_selector(), applies.preconditions.may_fail) {
+            (true, _) => FallibleCondition::infallible(matching.applies(applies.subject()))
+                .and(applies.preconditions.clone()),
             // An API server evaluates match conditions a second time, even for a policy that it
             // does not invoke again.
             (false, true) => applies.preconditions.clone(),
-            (false, false) => Judged::sure(CelCondition::constant(true)),
+            (false, false) => FallibleCondition::infallible(CelCondition::constant(true)),
         };
         let mut spec = mutate::spec(rule, changes, matches, self.failure_policy()).map_err(within)?;
         spec["matchConstraints"] = self.constraints(matching, &applies);
@@ -255,7 +258,7 @@ impl ClusterPolicy<'_> {
     }
 
     /// Converts patterns, conditions, loops and Pod Security checks to validations.
-    fn of_objects(
+    fn object_spec(
         &self,
         rule: &Value,
         matching: &Matching,
@@ -272,7 +275,7 @@ impl ClusterPolicy<'_> {
         }
         let mut holds = validate::holds(validate, &scope).map_err(within)?;
         if passes_deletes {
-            holds = Judged::sure(one_of("request.operation", &["DELETE"])).or(holds);
+            holds = FallibleCondition::infallible(one_of("request.operation", &["DELETE"])).or(holds);
         }
         let ignores_errors = self.failure_policy() == "Ignore";
         let excuses = is_enforced
@@ -282,18 +285,18 @@ impl ClusterPolicy<'_> {
         let is_certain =
             validate::fails_without_error(validate) && (validate["foreach"].is_null() || !holds.may_fail);
         if (excuses || ignores_errors) && !is_certain {
-            return Err(within(Refusal::here(
+            return Err(within(Refusal::whole(
                 "where a field of its anchors is missing, or in a loop, Kyverno has an error in place of a failure, \
                  which `allowExistingViolations` and `failurePolicy: Ignore` tell apart: set \
                  `allowExistingViolations: false` and `failurePolicy: Fail`",
             )));
         }
         let failed_before = match excuses {
-            false => Judged::sure(CelCondition::constant(false)),
+            false => FallibleCondition::infallible(CelCondition::constant(false)),
             true => {
                 let failed_before = applies.failed_before(rule, matching)?;
                 if ignores_errors && failed_before.may_fail {
-                    return Err(within(Refusal::here(
+                    return Err(within(Refusal::whole(
                         "an error of the old object is one to `failurePolicy: Ignore`, too: set \
                          `allowExistingViolations: false`",
                     )));
@@ -355,7 +358,7 @@ impl ClusterPolicy<'_> {
             add("kyverno-namespace", &one_of(NAMESPACE, &[namespace]));
         }
         // Match conditions cannot read the labels of the namespace.
-        if !matching.asks_for_namespaces() {
+        if !matching.uses_namespace_selector() {
             add("kyverno-match", &matching.condition(subject));
             add("kyverno-exclude", &matching.exclusion(subject).not());
             add("kyverno-exceptions", &matching.excepted(subject).not());

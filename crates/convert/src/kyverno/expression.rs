@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 /// The precedence of the outermost operator of an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
+enum Precedence {
     Choice,
     Or,
     And,
@@ -16,12 +16,12 @@ enum Rank {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CelCondition {
     text: String,
-    rank: Rank,
+    rank: Precedence,
 }
 
 /// A condition, and whether its evaluation may fail.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Judged {
+pub(crate) struct FallibleCondition {
     pub(crate) condition: CelCondition,
     pub(crate) may_fail: bool,
 }
@@ -37,7 +37,7 @@ impl CelCondition {
     pub(crate) fn primary(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
-            rank: Rank::Primary,
+            rank: Precedence::Primary,
         }
     }
 
@@ -45,7 +45,7 @@ impl CelCondition {
     pub(crate) fn relation(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
-            rank: Rank::Relation,
+            rank: Precedence::Relation,
         }
     }
 
@@ -84,11 +84,11 @@ impl CelCondition {
         Self {
             text: format!(
                 "{} ? {} : {}",
-                self.within(Rank::Or),
-                then.within(Rank::Or),
-                otherwise.within(Rank::Choice)
+                self.within(Precedence::Or),
+                then.within(Precedence::Or),
+                otherwise.within(Precedence::Choice)
             ),
-            rank: Rank::Choice,
+            rank: Precedence::Choice,
         }
     }
 
@@ -107,7 +107,7 @@ impl CelCondition {
 
     /// Whether the condition is a single comparison or call.
     pub(crate) fn is_comparison(&self) -> bool {
-        self.rank >= Rank::Relation
+        self.rank >= Precedence::Relation
     }
 
     /// Whether the condition contains a macro, which evaluates its body several times.
@@ -131,9 +131,9 @@ impl CelCondition {
             return kept.pop().unwrap_or_else(|| Self::constant(is_all));
         }
         let (rank, operator) = if is_all {
-            (Rank::And, " && ")
+            (Precedence::And, " && ")
         } else {
-            (Rank::Or, " || ")
+            (Precedence::Or, " || ")
         };
         let parts: Vec<String> = kept.iter().map(|part| part.within(rank)).collect();
         Self {
@@ -146,14 +146,17 @@ impl CelCondition {
         if self.is(true) || self.is(false) {
             return Self::constant(self.is(false));
         }
-        let inner = self.text.strip_prefix('!').filter(|_| self.rank == Rank::Primary);
+        let inner = self
+            .text
+            .strip_prefix('!')
+            .filter(|_| self.rank == Precedence::Primary);
         match inner {
             Some(inner) if !inner.starts_with('(') => Self::primary(inner),
-            _ => Self::primary(format!("!{}", self.within(Rank::Primary))),
+            _ => Self::primary(format!("!{}", self.within(Precedence::Primary))),
         }
     }
 
-    fn within(&self, outer: Rank) -> String {
+    fn within(&self, outer: Precedence) -> String {
         if self.rank < outer {
             format!("({})", self.text)
         } else {
@@ -162,10 +165,10 @@ impl CelCondition {
     }
 }
 
-// === impl Judged ===
+// === impl FallibleCondition ===
 
-impl Judged {
-    pub(crate) fn sure(condition: CelCondition) -> Self {
+impl FallibleCondition {
+    pub(crate) fn infallible(condition: CelCondition) -> Self {
         Self {
             condition,
             may_fail: false,

@@ -29,7 +29,7 @@ const MAX_APPROVALS: usize = 32;
 const MAX_SECONDS_APART: f64 = 60.0;
 
 /// The fields of the status with a single entry.
-const SINGLE: [&str; 2] = ["denied", "withdrawn"];
+const SINGLE_ENTRY_FIELDS: [&str; 2] = ["denied", "withdrawn"];
 
 /// Whether the request creates or updates an AccessRequest or its status.
 #[must_use]
@@ -43,7 +43,7 @@ pub fn is_access_request_write(request: &Request<'_>) -> bool {
 
 /// Returns `object`, the AccessRequest of `request`, with the authors and times that users cannot
 /// choose. `None` if it is not valid, or too large; `/validate` rejects it then.
-pub(crate) fn authored(request: &Request<'_>, object: &str, now: Time) -> Option<String> {
+pub(crate) fn with_authors(request: &Request<'_>, object: &str, now: Time) -> Option<String> {
     let mut object = read(object)?;
     let author = json!({"username": request.user.name, "time": now.whole_seconds().to_string()});
     let old = request.old_object.and_then(|old| read(old.raw()));
@@ -75,7 +75,7 @@ pub(crate) fn authored(request: &Request<'_>, object: &str, now: Time) -> Option
                 .skip(known)
                 .for_each(|entry| *entry = author.clone());
         }
-        for name in SINGLE {
+        for name in SINGLE_ENTRY_FIELDS {
             if let Some(entry) = status.get_mut(name).filter(|entry| !entry.is_null())
                 && single(&old, name).is_none()
             {
@@ -147,7 +147,7 @@ pub(crate) fn validate(
         }
         write.created(report);
     } else if let Some(old) = of(request.old_object) {
-        if bytes > MAX_OBJECT_BYTES && !write.ends(&old) {
+        if bytes > MAX_OBJECT_BYTES && !write.is_denial_or_withdrawal(&old) {
             report.faults.push(too_long());
         }
         write.updated(&old, report);
@@ -161,7 +161,9 @@ pub(crate) fn validate(
 impl AccessRequestWrite<'_> {
     fn created(&self, report: &mut ValidationReport) {
         let has_entries = !approvals(self.object).is_empty()
-            || SINGLE.iter().any(|name| single(self.object, name).is_some());
+            || SINGLE_ENTRY_FIELDS
+                .iter()
+                .any(|name| single(self.object, name).is_some());
         if has_entries {
             let message = "`status` must be empty when it is created. The API server did not drop it, so the \
                 CustomResourceDefinition has no status subresource: apply config/crd/";
@@ -173,7 +175,7 @@ impl AccessRequestWrite<'_> {
                 called, or another webhook changes it";
             report.forbidden.push(message.to_owned());
         }
-        if let Some(lacking) = self.lacks("request") {
+        if let Some(lacking) = self.missing_permission("request") {
             report.forbidden.push(lacking);
         }
         let Some(trust) = self.policies.access_request_trust() else {
@@ -216,7 +218,7 @@ impl AccessRequestWrite<'_> {
     }
 
     /// Whether the write denies or withdraws the AccessRequest.
-    fn ends(&self, old: &Value) -> bool {
+    fn is_denial_or_withdrawal(&self, old: &Value) -> bool {
         let added = self.added(old).ok().flatten();
         matches!(added, Some(AddedEntry::Denial(_) | AddedEntry::Withdrawal(_)))
     }
@@ -235,7 +237,7 @@ impl AccessRequestWrite<'_> {
             }
         };
         let Some(added) = added else { return };
-        let is_over = SINGLE.iter().any(|name| single(old, name).is_some());
+        let is_over = SINGLE_ENTRY_FIELDS.iter().any(|name| single(old, name).is_some());
         if is_over {
             report
                 .forbidden
@@ -248,7 +250,7 @@ impl AccessRequestWrite<'_> {
                 /mutate sets both, but is not called, or another webhook changes them";
             report.forbidden.push(message.to_owned());
         }
-        report.forbidden.extend(self.why_not(added, old));
+        report.forbidden.extend(self.entry_refusal(added, old));
     }
 
     /// The entry that the write adds, if any; or why the change of the status is not allowed.
@@ -258,7 +260,7 @@ impl AccessRequestWrite<'_> {
         let (before, after) = (approvals(old), approvals(self.object));
         let new = after.strip_prefix(before).ok_or(changed)?;
         let mut added: Vec<AddedEntry<'_>> = new.iter().map(AddedEntry::Approval).collect();
-        for name in SINGLE {
+        for name in SINGLE_ENTRY_FIELDS {
             match (single(old, name), single(self.object, name)) {
                 (Some(before), after) if after != Some(before) => return Err(changed),
                 (None, Some(entry)) if name == "denied" => added.push(AddedEntry::Denial(entry)),
@@ -286,7 +288,7 @@ impl AccessRequestWrite<'_> {
     }
 
     /// Why the user may not add the entry.
-    fn why_not(&self, added: AddedEntry<'_>, old: &Value) -> Option<String> {
+    fn entry_refusal(&self, added: AddedEntry<'_>, old: &Value) -> Option<String> {
         let requester = |field| old.pointer(field).and_then(Value::as_str).unwrap_or_default();
         let is_namesake = requester("/spec/requester/username") == self.user.name;
         let is_requester = is_namesake && requester("/spec/requester/uid") == self.user.uid;
@@ -295,14 +297,14 @@ impl AccessRequestWrite<'_> {
             .any(|entry| entry.get("username").and_then(Value::as_str) == Some(&*self.user.name));
         match added {
             AddedEntry::Withdrawal(_) if is_requester || has_approved => None,
-            AddedEntry::Withdrawal(_) => self.lacks("approve"),
+            AddedEntry::Withdrawal(_) => self.missing_permission("approve"),
             AddedEntry::Approval(_) | AddedEntry::Denial(_) if is_namesake => Some(
                 "you cannot approve or deny your own request: withdraw it, or have somebody else decide"
                     .to_owned(),
             ),
             AddedEntry::Approval(_) if has_approved => Some("you have approved it already".to_owned()),
-            AddedEntry::Approval(_) => self.lacks("approve").or_else(|| self.lacks_lift()),
-            AddedEntry::Denial(_) => self.lacks("approve"),
+            AddedEntry::Approval(_) => self.missing_permission("approve").or_else(|| self.lacks_lift()),
+            AddedEntry::Denial(_) => self.missing_permission("approve"),
         }
     }
 
@@ -314,7 +316,7 @@ impl AccessRequestWrite<'_> {
     }
 
     /// The permission that the user lacks to `verb` the role in each of its namespaces.
-    fn lacks(&self, verb: &str) -> Option<String> {
+    fn missing_permission(&self, verb: &str) -> Option<String> {
         let everywhere = std::iter::once("");
         let mut namespaces: Vec<&str> = texts(self.object, "/spec/namespaces").collect();
         if namespaces.is_empty() {

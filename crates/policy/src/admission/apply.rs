@@ -27,7 +27,7 @@ use check::{is_type_meta, misfit};
 use error::{WrongName, noted_path};
 use portcullis_cel::json::{Document, Kind, Node, Tree, TreeList, write_string};
 use portcullis_cel::{Key, List, Map, Value};
-use schema::{Lists, Maps, SchemaType};
+use schema::{ListType, MapView, SchemaType};
 
 pub use check::check_type_meta;
 pub use decode::{DecodeMode, DecodedObject, decode};
@@ -128,10 +128,10 @@ pub fn configuration(value: &Value<'_>) -> Result<String, ApplyError> {
         wrong: Vec::new(),
     };
     let Value::Map(map) = value else {
-        return Err(writer.unfit(value));
+        return Err(writer.type_error(value));
     };
     if map.object_type().is_none() {
-        return Err(writer.unfit(value));
+        return Err(writer.type_error(value));
     }
     writer.map(map)?;
     if writer.wrong.is_empty() {
@@ -167,7 +167,7 @@ impl<'w, 's> Merge<'w, 's> {
             return Err(self.error(message));
         }
         let maps = self.schemas.maps(of).filter(|maps| !maps.atomic);
-        let lists = of.lists().filter(|(_, lists)| **lists != Lists::Atomic);
+        let lists = of.lists().filter(|(_, lists)| **lists != ListType::Atomic);
         match (old.kind(), new.kind(), maps, lists) {
             // An empty old value is replaced as if it were absent.
             (_, Kind::Object | Kind::Array, ..) if old.is_empty() => Ok(Tree::Node(new)),
@@ -183,7 +183,12 @@ impl<'w, 's> Merge<'w, 's> {
         }
     }
 
-    fn map<'d>(&mut self, maps: Maps<'w, 's>, old: Node<'d>, new: Node<'d>) -> Result<Tree<'d>, ApplyError> {
+    fn map<'d>(
+        &mut self,
+        maps: MapView<'w, 's>,
+        old: Node<'d>,
+        new: Node<'d>,
+    ) -> Result<Tree<'d>, ApplyError> {
         let is_root = self.path.is_empty();
         let mut tree = Tree::Node(old);
         for (name, value) in new.entries() {
@@ -208,7 +213,7 @@ impl<'w, 's> Merge<'w, 's> {
     fn list<'d>(
         &mut self,
         of: &'w SchemaType<'s>,
-        lists: &Lists<'_>,
+        lists: &ListType<'_>,
         old: Node<'d>,
         new: Node<'d>,
     ) -> Result<Tree<'d>, ApplyError> {
@@ -265,7 +270,7 @@ impl<'w, 's> Merge<'w, 's> {
         Ok(merged)
     }
 
-    fn new_items<'d>(&self, lists: &Lists<'_>, list: Node<'d>) -> Result<NewItems<'d>, ApplyError> {
+    fn new_items<'d>(&self, lists: &ListType<'_>, list: Node<'d>) -> Result<NewItems<'d>, ApplyError> {
         let items = list.items().enumerate();
         items
             .map(|(place, node)| Ok((self.name(lists, place, node)?, node)))
@@ -275,7 +280,7 @@ impl<'w, 's> Merge<'w, 's> {
     /// The items of `list` whose names are in `names`.
     fn named_items<'d>(
         &self,
-        lists: &Lists<'_>,
+        lists: &ListType<'_>,
         list: Node<'d>,
         names: &HashMap<&str, usize>,
     ) -> Result<NamedItems<'d>, ApplyError> {
@@ -290,7 +295,7 @@ impl<'w, 's> Merge<'w, 's> {
         Ok(named)
     }
 
-    fn name(&self, lists: &Lists<'_>, place: usize, node: Node<'_>) -> Result<String, ApplyError> {
+    fn name(&self, lists: &ListType<'_>, place: usize, node: Node<'_>) -> Result<String, ApplyError> {
         match check::name(lists, node) {
             Ok(name) => Ok(name.unwrap_or_default()),
             Err(unnamed) => Err(self.error(format!("element {place}: {unnamed}"))),
@@ -331,7 +336,7 @@ impl ConfigurationWriter {
             Value::String(text) => write_string(&mut self.out, text),
             Value::List(list) => self.list(list)?,
             Value::Map(map) => self.map(map)?,
-            other => return Err(self.unfit(other)),
+            other => return Err(self.type_error(other)),
         }
         if self.out.len() > MAX_CONFIGURATION {
             return Err(ApplyError::TooLarge);
@@ -400,8 +405,8 @@ impl ConfigurationWriter {
     fn within(&mut self, step: &str, value: &Value<'_>) -> Result<(), ApplyError> {
         let back = self.path.len();
         self.path.push_str(step);
-        if is_bare(value) {
-            return Err(self.unfit(value));
+        if is_untyped_literal(value) {
+            return Err(self.type_error(value));
         }
         self.value(value)?;
         self.path.truncate(back);
@@ -422,7 +427,7 @@ impl ConfigurationWriter {
         self.out.push(bracket);
     }
 
-    fn unfit(&self, value: &Value<'_>) -> ApplyError {
+    fn type_error(&self, value: &Value<'_>) -> ApplyError {
         self.error(format!("a value of type {} is not allowed here", value.type_of()))
     }
 
@@ -437,7 +442,7 @@ impl ConfigurationWriter {
 }
 
 /// Whether the value is a list literal, or a map literal without a type name.
-fn is_bare(value: &Value<'_>) -> bool {
+fn is_untyped_literal(value: &Value<'_>) -> bool {
     match value {
         Value::List(list) => !matches!(list, List::Json(_)),
         Value::Map(map @ (Map::Borrowed(_) | Map::Shared(_))) => map.object_type().is_none(),

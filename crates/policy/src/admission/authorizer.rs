@@ -13,12 +13,12 @@ use crate::model::{
     Attributes, Deadline, Decision, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, Time,
     User, is_label_key, is_label_value, selector,
 };
-use portcullis_cel::{AccessAnswer, AccessQuestion, AuthorizeAccess, LazyValue, Value};
+use portcullis_cel::{AccessCheckAttributes, AccessDecision, AuthorizeAccess, LazyValue, Value};
 
 /// Decides whether somebody may do something.
 pub trait AccessChecker: fmt::Debug + Sync {
     /// The answer as at `now`, and why. Once the deadline has passed, it means nothing.
-    fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessAnswer;
+    fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessDecision;
 
     /// What Denies and Limits alone say: a Deny, or no opinion. Once the deadline has passed, it means
     /// nothing.
@@ -37,9 +37,9 @@ pub(crate) struct RequestAuthorizer<'r> {
     checker: &'r dyn AccessChecker,
     user: &'r User<'r>,
     now: Time,
-    /// [`Deadline::needs_more`].
+    /// [`Deadline::needs_more_memory`].
     needs_more: Option<&'r AtomicBool>,
-    answers: Mutex<HashMap<AccessQuestion, Arc<AccessAnswer>>>,
+    answers: Mutex<HashMap<AccessCheckAttributes, Arc<AccessDecision>>>,
 }
 
 /// `authorizer` and `authorizer.requestResource` for one request.
@@ -61,9 +61,9 @@ pub(crate) struct RequestResourceVariable<'r>(&'r RequestAuthorizer<'r>, &'r Req
 
 /// The API server's other authorizers are not asked, and what depends on an object is not allowed.
 impl AccessChecker for PolicySet {
-    fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessAnswer {
+    fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessDecision {
         let authorization = self.authorize_unconditionally(attributes, now, deadline);
-        AccessAnswer {
+        AccessDecision {
             allowed: authorization.decision == Decision::Allow,
             reason: authorization.reason.to_string(),
             error: None,
@@ -91,12 +91,12 @@ impl<'r> RequestAuthorizer<'r> {
     /// The same within an attempt.
     pub(crate) fn within(self, deadline: Deadline<'r>) -> Self {
         Self {
-            needs_more: deadline.needs_more,
+            needs_more: deadline.needs_more_memory,
             ..self
         }
     }
 
-    fn answer(&self, question: &AccessQuestion, deadline: Deadline<'_>) -> AccessAnswer {
+    fn answer(&self, question: &AccessCheckAttributes, deadline: Deadline<'_>) -> AccessDecision {
         let user = match &question.service_account {
             None => self.user.clone(),
             Some((namespace, name)) => service_account(namespace, name),
@@ -108,14 +108,14 @@ impl<'r> RequestAuthorizer<'r> {
 }
 
 impl AuthorizeAccess for RequestAuthorizer<'_> {
-    fn authorize(&self, question: AccessQuestion, expired: &dyn Fn() -> bool) -> Arc<AccessAnswer> {
+    fn authorize(&self, question: AccessCheckAttributes, expired: &dyn Fn() -> bool) -> Arc<AccessDecision> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(answer) = answers.get(&question) {
             return Arc::clone(answer);
         }
         let deadline = Deadline {
             expired,
-            needs_more: self.needs_more,
+            needs_more_memory: self.needs_more,
         };
         let answer = Arc::new(self.answer(&question, deadline));
         if answers.len() < MAX_CACHED_ANSWERS && question.bytes() <= MAX_QUESTION_BYTES {
@@ -139,7 +139,7 @@ fn service_account(namespace: &str, name: &str) -> User<'static> {
 
 /// As `resourceCheckVal.Authorize` and `pathCheckVal.Authorize` of
 /// `apiserver/pkg/cel/library/authz.go`.
-fn target(question: &AccessQuestion) -> Target<'_> {
+fn target(question: &AccessCheckAttributes) -> Target<'_> {
     fn text(text: &str) -> Cow<'_, str> {
         Cow::Borrowed(text)
     }
@@ -195,13 +195,13 @@ impl LazyValue for AuthorizerVariable<'_> {
 impl LazyValue for RequestResourceVariable<'_> {
     fn value(&self) -> Value<'_> {
         let Self(authorizer, request) = *self;
-        let question = AccessQuestion {
+        let question = AccessCheckAttributes {
             group: request.request_resource.group.to_string(),
             resource: request.request_resource.resource.to_string(),
             subresource: request.subresource.to_string(),
             namespace: request.namespace.to_string(),
             name: request.name.to_string(),
-            ..AccessQuestion::default()
+            ..AccessCheckAttributes::default()
         };
         Value::resource_check(authorizer, question)
     }
@@ -218,9 +218,9 @@ mod tests {
     struct Counting(AtomicUsize);
 
     impl AccessChecker for Counting {
-        fn answer(&self, _: &Attributes<'_>, _: Time, _: Deadline<'_>) -> AccessAnswer {
+        fn answer(&self, _: &Attributes<'_>, _: Time, _: Deadline<'_>) -> AccessDecision {
             self.0.fetch_add(1, Ordering::Relaxed);
-            AccessAnswer::default()
+            AccessDecision::default()
         }
 
         fn refusal(&self, _: &Attributes<'_>, _: Time, _: Deadline<'_>) -> Authorization<'_> {
@@ -228,10 +228,10 @@ mod tests {
         }
     }
 
-    fn question(name: &str) -> AccessQuestion {
-        AccessQuestion {
+    fn question(name: &str) -> AccessCheckAttributes {
+        AccessCheckAttributes {
             name: name.into(),
-            ..AccessQuestion::default()
+            ..AccessCheckAttributes::default()
         }
     }
 

@@ -23,10 +23,10 @@ mod validating;
 
 use super::authorizer::{AuthorizerVariables, RequestAuthorizer};
 use super::run::{Phase, RunContext, RunOptions};
-use super::webhook::{Call, WebhookAnswer};
+use super::webhook::{Call, WebhookCallResult};
 use super::{AdmissionSet, Outcome, Request, outcome, reauthorization};
 
-pub use ask::{Comparison, compare};
+pub use ask::{Comparison, shadow_result};
 use mutating::MutatingPhase;
 use validating::{ValidatingPhase, enforce_authorization, validate_own_kinds};
 
@@ -50,7 +50,7 @@ enum ChainState {
 pub enum Progress {
     /// These calls are to be made concurrently. [`Chain::advance`] takes their results in the same
     /// order.
-    Ask(Vec<Call>),
+    Calls(Vec<Call>),
     /// The run is complete.
     Done(Box<Outcome>),
 }
@@ -78,7 +78,7 @@ impl Chain {
         set: &AdmissionSet,
         request: &Request<'_>,
         run: RunOptions<'_>,
-        answers: Vec<WebhookAnswer>,
+        answers: Vec<WebhookCallResult>,
     ) -> Progress {
         let authorizer = RequestAuthorizer::new(run.access, &request.user, run.now).within(run.deadline);
         let access = &AuthorizerVariables::new(&authorizer, request);
@@ -88,14 +88,14 @@ impl Chain {
             (ChainState::New, Phase::Mutate) => {
                 let mut mutating = MutatingPhase::new();
                 match mutating.advance(set, context) {
-                    Some(call) => return self.rest(ChainState::Mutating(Box::new(mutating)), vec![call]),
+                    Some(call) => return self.suspend(ChainState::Mutating(Box::new(mutating)), vec![call]),
                     None => mutating.outcome(context),
                 }
             }
             (ChainState::Mutating(mut mutating), _) => {
-                mutating.answered(context, answers.into_iter().next());
+                mutating.complete_call(context, answers.into_iter().next());
                 match mutating.advance(set, context) {
-                    Some(call) => return self.rest(ChainState::Mutating(mutating), vec![call]),
+                    Some(call) => return self.suspend(ChainState::Mutating(mutating), vec![call]),
                     None => mutating.outcome(context),
                 }
             }
@@ -112,21 +112,21 @@ impl Chain {
                     return Progress::Done(Box::new(reviewed));
                 }
                 let mut validating = ValidatingPhase::new(set, context, begun, reviewed);
-                let calls = validating.matched(set, context);
+                let calls = validating.match_webhooks(set, context);
                 if !calls.is_empty() {
-                    return self.rest(ChainState::Validating(Box::new(validating)), calls);
+                    return self.suspend(ChainState::Validating(Box::new(validating)), calls);
                 }
-                validating.answered(set, context, Vec::new())
+                validating.complete(set, context, Vec::new())
             }
-            (ChainState::Validating(validating), _) => validating.answered(set, context, answers),
+            (ChainState::Validating(validating), _) => validating.complete(set, context, answers),
             (ChainState::Ended, _) => ended(),
         };
         Progress::Done(Box::new(outcome))
     }
 
-    fn rest(&mut self, state: ChainState, calls: Vec<Call>) -> Progress {
+    fn suspend(&mut self, state: ChainState, calls: Vec<Call>) -> Progress {
         self.state = state;
-        Progress::Ask(calls)
+        Progress::Calls(calls)
     }
 
     /// Runs the whole chain, with `ask` making the calls.
@@ -136,13 +136,13 @@ impl Chain {
         set: &AdmissionSet,
         request: &Request<'_>,
         run: RunOptions<'_>,
-        ask: &mut dyn FnMut(&Call) -> WebhookAnswer,
+        ask: &mut dyn FnMut(&Call) -> WebhookCallResult,
     ) -> Outcome {
         let mut chain = Self::new(phase);
         let mut answers = Vec::new();
         loop {
             match chain.advance(set, request, run, answers) {
-                Progress::Ask(calls) => answers = calls.iter().map(&mut *ask).collect(),
+                Progress::Calls(calls) => answers = calls.iter().map(&mut *ask).collect(),
                 Progress::Done(outcome) => return *outcome,
             }
         }

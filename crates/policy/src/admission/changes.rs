@@ -25,7 +25,7 @@ pub const MAX_OBJECT: usize = 3 << 20;
 pub trait ObjectMemory: Sync {
     /// Reserves `bytes` until the returned guard is dropped. `None` if the cluster or the user of
     /// this run may not reserve so many.
-    fn take(&self, bytes: usize) -> Option<TakenMemory>;
+    fn reserve(&self, bytes: usize) -> Option<TakenMemory>;
 }
 
 /// A reservation of memory, which is released when it is dropped.
@@ -42,7 +42,7 @@ pub struct ChangedObject {
 #[derive(Clone, Copy)]
 pub(crate) struct ChangeLimits<'l> {
     /// The most bytes of the object after any change.
-    most: usize,
+    max_bytes: usize,
     memory: Option<&'l dyn ObjectMemory>,
 }
 
@@ -86,12 +86,15 @@ impl<'l> ChangeLimits<'l> {
     pub(crate) fn of(request: &Request<'_>, memory: Option<&'l dyn ObjectMemory>) -> Self {
         let received = request.object.map_or(0, |object| object.raw().len());
         let most = MAX_OBJECT.max(2 * received);
-        Self { most, memory }
+        Self {
+            max_bytes: most,
+            memory,
+        }
     }
 
     /// Parses the JSON of a changed object, and reserves memory for it.
     pub(crate) fn object(self, text: String) -> Result<Arc<ChangedObject>, ChangeError> {
-        let (bytes, most) = (text.len(), self.most);
+        let (bytes, most) = (text.len(), self.max_bytes);
         if bytes > most {
             return Err(ChangeError::TooLarge { bytes, most });
         }
@@ -104,7 +107,7 @@ impl<'l> ChangeLimits<'l> {
 
     /// Reserves memory for the index of a patch.
     pub(crate) fn memory_of_patch(self, patch: &[u8]) -> Result<Option<TakenMemory>, ChangeError> {
-        let (bytes, most) = (patch.len(), 2 * self.most);
+        let (bytes, most) = (patch.len(), 2 * self.max_bytes);
         if bytes > most {
             return Err(ChangeError::PatchTooLarge { bytes, most });
         }
@@ -112,7 +115,7 @@ impl<'l> ChangeLimits<'l> {
     }
 
     fn take(self, bytes: usize) -> Result<Option<TakenMemory>, ChangeError> {
-        let taken = self.memory.map(|memory| memory.take(bytes));
+        let taken = self.memory.map(|memory| memory.reserve(bytes));
         taken.map(|taken| taken.ok_or(ChangeError::NoMemory)).transpose()
     }
 }

@@ -109,7 +109,7 @@ impl ExpressionEnvironment {
     /// Returns an environment for mutations, in which expressions can create `JSONPatch` and
     /// `Object` values.
     #[must_use]
-    pub fn mutation(self) -> Self {
+    pub fn for_mutations(self) -> Self {
         Self {
             with_authorizer: self.with_authorizer.mutation(),
             ..self
@@ -153,7 +153,7 @@ impl ExpressionEnvironment {
 
     /// Declares `variables.NAME` although its expression does not compile, so that uses of it are
     /// not reported as further errors.
-    pub fn add_faulty_variable(&mut self, name: &str) {
+    pub fn declare_uncompiled_variable(&mut self, name: &str) {
         self.declare(name, Type::Dyn, 0);
     }
 
@@ -289,8 +289,8 @@ pub fn may_read(program: &Program, places: &[Vec<String>]) -> bool {
     places.iter().any(|place| {
         let slot = place.first().and_then(slot_of);
         reads.iter().any(|read| match slot {
-            Some(slot) => read.slot == slot && read.touches(place.get(1..).unwrap_or_default()),
-            None => read.slot == REQUEST && read.touches(place),
+            Some(slot) => read.slot == slot && read.may_depend_on(place.get(1..).unwrap_or_default()),
+            None => read.slot == REQUEST && read.may_depend_on(place),
         })
     })
 }
@@ -349,7 +349,7 @@ mod tests {
         );
         assert!(
             ExpressionEnvironment::new(Version::NEWEST, false)
-                .mutation()
+                .for_mutations()
                 .condition(text, &CompileBudget::new())
                 .is_ok()
         );

@@ -18,7 +18,7 @@ use super::matching::Constraints;
 use crate::authorization::Subject;
 use crate::model::Time;
 
-pub(crate) use matcher::{ExceptionMatcher, note, publish};
+pub(crate) use matcher::{ExceptionMatcher, add_excused, write_annotation};
 
 /// An AdmissionException (`portcullis.dev/v1alpha1`).
 #[derive(Debug)]

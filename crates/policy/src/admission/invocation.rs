@@ -8,24 +8,24 @@
 //! Follows `apiserver/pkg/admission/plugin/policy/generic/policy_dispatcher.go`, for validating and
 //! mutating policies alike.
 
-use super::matching::{Constraints, MatchError, MatchSubject, MatchedResource, Mismatch};
+use super::matching::{Constraints, MatchError, MatchInput, MatchedResource, Mismatch};
 use super::parameters::CollectedParameters;
 use super::run::{MatchFinding, RunContext, RunOptions, TraceStep};
-use super::{AdmissionSet, Applicability, ParamFault, PolicyBinding};
+use super::{AdmissionSet, Applicability, ParamError, PolicyBinding};
 use crate::model::{CauseKind, PolicyResult};
 use portcullis_cel::json::Node;
 
 /// Why a policy could not be evaluated for a request.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unusable {
+pub(crate) enum InvocationError {
     #[error("failed to configure policy: {0}")]
     Policy(MatchError),
     #[error("failed to configure binding: {0}")]
     Binding(MatchError),
     #[error("failed to configure policy: {0}")]
-    ParamKind(ParamFault),
+    ParamKind(ParamError),
     #[error("failed to configure binding: {0}")]
-    Parameters(ParamFault),
+    Parameters(ParamError),
     #[error("failed to configure binding: failed to convert object version: {0}")]
     Version(MatchError),
 }
@@ -34,33 +34,35 @@ pub(crate) enum Unusable {
 pub(crate) fn policy_matches<'m>(
     kind: CauseKind,
     policy: &'m Applicability,
-    subject: MatchSubject<'m>,
+    subject: MatchInput<'m>,
     run: RunOptions<'_>,
-) -> Result<Option<MatchedResource<'m>>, Unusable> {
+) -> Result<Option<MatchedResource<'m>>, InvocationError> {
     let found = policy.constraints.matches(subject);
     run.record(|| TraceStep::Policy {
         kind,
         name: &policy.name,
-        finding: finding(&policy.constraints, subject, &found),
+        finding: match_finding(&policy.constraints, subject, &found),
     });
-    found.map_err(Unusable::Policy)
+    found.map_err(InvocationError::Policy)
 }
 
 /// Whether the binding matches the request, too.
 pub(crate) fn binding_matches(
     binding: &PolicyBinding,
-    subject: MatchSubject<'_>,
+    subject: MatchInput<'_>,
     run: RunOptions<'_>,
-) -> Result<bool, Unusable> {
+) -> Result<bool, InvocationError> {
     let Some(constraints) = &binding.constraints else {
         return Ok(true);
     };
     let found = constraints.matches(subject);
     run.record(|| TraceStep::Binding {
         name: &binding.name,
-        finding: finding(constraints, subject, &found),
+        finding: match_finding(constraints, subject, &found),
     });
-    found.map(|found| found.is_some()).map_err(Unusable::Binding)
+    found
+        .map(|found| found.is_some())
+        .map_err(InvocationError::Binding)
 }
 
 /// Checks that the API server sent the object in the version that the policy matches.
@@ -84,7 +86,7 @@ impl AdmissionSet {
         policy: &Applicability,
         binding: &PolicyBinding,
         context: RunContext<'_>,
-    ) -> Result<CollectedParameters, Unusable> {
+    ) -> Result<CollectedParameters, InvocationError> {
         let RunContext { request, run, .. } = context;
         let (kind, reference) = (policy.param_kind.as_ref(), binding.param_ref.as_ref());
         let found = self.parameters.collect(kind, reference, &request.namespace);
@@ -94,16 +96,16 @@ impl AdmissionSet {
             Err(fault) => run.record(|| fails(binding, fault)),
         }
         found.map_err(|fault| match fault {
-            ParamFault::NotServed(_) => Unusable::ParamKind(fault),
-            fault => Unusable::Parameters(fault),
+            ParamError::NotServed(_) => InvocationError::ParamKind(fault),
+            fault => InvocationError::Parameters(fault),
         })
     }
 }
 
 /// The result of matching, for a recorder.
-pub(crate) fn finding<'f>(
+pub(crate) fn match_finding<'f>(
     constraints: &Constraints,
-    subject: MatchSubject<'_>,
+    subject: MatchInput<'_>,
     found: &'f Result<Option<MatchedResource<'_>>, MatchError>,
 ) -> MatchFinding<'f> {
     match found {
@@ -130,7 +132,7 @@ fn fails<'s>(binding: &'s PolicyBinding, fault: &dyn std::error::Error) -> Trace
 }
 
 /// The trace step for an evaluation of the policy with this parameter.
-pub(crate) fn runs<'s>(
+pub(crate) fn run_step<'s>(
     policy: &'s Applicability,
     binding: &'s PolicyBinding,
     parameter: Option<Node<'_>>,

@@ -20,7 +20,7 @@ use super::{GroupVersionResource, Operation, Request};
 use crate::model::{LabelSelector, NAMESPACE_NAME_LABEL as NAME_LABEL};
 use portcullis_cel::json::{Document, Kind, Node};
 
-pub use constraints::{Constraints, Index, MatchPolicy, MatchSubject, MatchedResource, NoRules};
+pub use constraints::{Constraints, Index, MatchInput, MatchPolicy, MatchedResource, NoRules};
 pub use equivalence::{CustomResource, CustomResources, Equivalents};
 
 pub(crate) use equivalence::is_own_group;
@@ -166,7 +166,7 @@ pub trait Namespaces: std::fmt::Debug + Send + Sync {
     /// Returns how to treat the Namespace `name` if it is not known. `configured` holds for
     /// namespaces that do not exist; a namespace that may exist with labels that are not known must
     /// not be treated as having none.
-    fn missing(&self, _name: &str, configured: MissingNamespace) -> MissingNamespace {
+    fn missing_policy(&self, _name: &str, configured: MissingNamespace) -> MissingNamespace {
         configured
     }
 }
@@ -182,8 +182,8 @@ pub struct FixedNamespaces {
 /// Namespaces that take precedence over those of another source.
 #[derive(Debug)]
 pub(crate) struct LayeredNamespaces {
-    pub(crate) over: FixedNamespaces,
-    pub(crate) under: Arc<dyn Namespaces>,
+    pub(crate) overrides: FixedNamespaces,
+    pub(crate) base: Arc<dyn Namespaces>,
 }
 
 /// `admission.missingNamespace`: what happens when a selector needs labels of a namespace that is
@@ -334,7 +334,7 @@ impl Namespaces for FixedNamespaces {
         self.known.get(name).cloned()
     }
 
-    fn missing(&self, name: &str, configured: MissingNamespace) -> MissingNamespace {
+    fn missing_policy(&self, name: &str, configured: MissingNamespace) -> MissingNamespace {
         match &self.left_out {
             Some(left_out) if !left_out.contains(name) => configured,
             _ => MissingNamespace::Fail,
@@ -344,11 +344,13 @@ impl Namespaces for FixedNamespaces {
 
 impl Namespaces for LayeredNamespaces {
     fn namespace(&self, name: &str) -> Option<Arc<Document<'static>>> {
-        self.over.namespace(name).or_else(|| self.under.namespace(name))
+        self.overrides
+            .namespace(name)
+            .or_else(|| self.base.namespace(name))
     }
 
-    fn missing(&self, name: &str, configured: MissingNamespace) -> MissingNamespace {
-        self.under.missing(name, configured)
+    fn missing_policy(&self, name: &str, configured: MissingNamespace) -> MissingNamespace {
+        self.base.missing_policy(name, configured)
     }
 }
 
@@ -397,7 +399,10 @@ fn selects_by_name(
         return Ok(selector.matches(|_| Some(name)));
     }
     let own_name = |key: &str| (is_named && key == NAME_LABEL).then_some(Cow::Borrowed(name));
-    match (namespaces.namespace(name), namespaces.missing(name, missing)) {
+    match (
+        namespaces.namespace(name),
+        namespaces.missing_policy(name, missing),
+    ) {
         (Some(document), _) => {
             Ok(selector.matches(|key| own_name(key).or_else(|| label(document.root(), key))))
         }

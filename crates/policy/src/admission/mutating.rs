@@ -47,7 +47,7 @@ pub enum Mutation {
 /// Why a mutation does not apply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum MutationFault {
+pub enum MutationError {
     /// The expression has no value.
     #[error("{0}")]
     Expression(String),
@@ -104,7 +104,7 @@ impl Mutation {
         inputs: &Inputs<'g>,
         context: RunContext<'g>,
         patches: &mut PatchBudget,
-    ) -> Result<Option<Arc<ChangedObject>>, MutationFault> {
+    ) -> Result<Option<Arc<ChangedObject>>, MutationError> {
         let Some(object) = inputs.object else {
             return Ok(None);
         };
@@ -114,12 +114,12 @@ impl Mutation {
             inputs
                 .sequence(environment)
                 .one(PolicyExpression::Mutation(index), expression, &mut budget);
-        match value.map_err(|error| MutationFault::Expression(error.to_string()))? {
+        match value.map_err(|error| MutationError::Expression(error.to_string()))? {
             ExpressionResult::Value(value) => match self {
                 Self::JsonPatch(_) => apply_patch(object, &value, context, patches),
                 Self::ApplyConfiguration(_) => apply_configuration(object, &value, context),
             },
-            ExpressionResult::Failed(failure) => Err(MutationFault::Expression(failure)),
+            ExpressionResult::Failed(failure) => Err(MutationError::Expression(failure)),
             ExpressionResult::Absent => Ok(None),
         }
     }
@@ -131,7 +131,7 @@ fn apply_patch(
     value: &Value<'_>,
     context: RunContext<'_>,
     patches: &mut PatchBudget,
-) -> Result<Option<Arc<ChangedObject>>, MutationFault> {
+) -> Result<Option<Arc<ChangedObject>>, MutationError> {
     let patch = operations(value)?;
     let limits = context.limits();
     let _memory = limits.memory_of_patch(patch.as_bytes())?;
@@ -158,21 +158,21 @@ fn apply_configuration(
     object: Node<'_>,
     value: &Value<'_>,
     context: RunContext<'_>,
-) -> Result<Option<Arc<ChangedObject>>, MutationFault> {
+) -> Result<Option<Arc<ChangedObject>>, MutationError> {
     let merged = apply::apply(&context.request.kind, object, value)?;
     let changed = context.limits().object(merged)?;
     Ok((!changed.root().same(object)).then_some(changed))
 }
 
 /// Writes the patch as JSON.
-fn operations(value: &Value<'_>) -> Result<String, MutationFault> {
+fn operations(value: &Value<'_>) -> Result<String, MutationError> {
     let Value::List(list) = value else {
-        return Err(MutationFault::NoPatch);
+        return Err(MutationError::NoPatch);
     };
     let mut out = String::from("[");
     for (position, item) in list.iter().enumerate() {
         let Value::Map(operation) = &item else {
-            return Err(MutationFault::NoPatch);
+            return Err(MutationError::NoPatch);
         };
         if position > 0 {
             out.push(',');
@@ -183,7 +183,7 @@ fn operations(value: &Value<'_>) -> Result<String, MutationFault> {
     Ok(out)
 }
 
-fn write_operation(out: &mut String, operation: &Map<'_>) -> Result<(), MutationFault> {
+fn write_operation(out: &mut String, operation: &Map<'_>) -> Result<(), MutationError> {
     let text = |name| match operation.field(name) {
         Some(Value::String(text)) => text.to_string(),
         _ => String::new(),
@@ -200,11 +200,11 @@ fn write_operation(out: &mut String, operation: &Map<'_>) -> Result<(), Mutation
     if let Some(value) = operation.field("value") {
         apply::type_names(&value)?;
         out.push_str(",\"value\":");
-        changes::write(out, &value).map_err(MutationFault::NoJson)?;
+        changes::write(out, &value).map_err(MutationError::NoJson)?;
     }
     out.push('}');
     // A long path may be shared by many operations, so the size is checked after each.
-    changes::check(out).map_err(MutationFault::NoJson)
+    changes::check(out).map_err(MutationError::NoJson)
 }
 
 #[cfg(test)]
@@ -222,7 +222,7 @@ mod tests {
         let program = environment.compile(expression, &[]).unwrap();
         let written = |length: usize| {
             let object = Document::parse(format!(r#"{{"path":"/{}"}}"#, "a".repeat(length))).unwrap();
-            let mut activation = Activation::of(&environment, [Some(Value::json(object.root()))]);
+            let mut activation = Activation::with_values(&environment, [Some(Value::json(object.root()))]);
             let value = program
                 .evaluate(&mut activation, &mut Budget::new(1_000_000))
                 .unwrap();
@@ -230,6 +230,6 @@ mod tests {
         };
         assert!(written(100).unwrap());
         let refused = written(10_000);
-        assert!(matches!(refused, Err(MutationFault::NoJson(_))), "{refused:?}");
+        assert!(matches!(refused, Err(MutationError::NoJson(_))), "{refused:?}");
     }
 }

@@ -24,7 +24,7 @@ pub struct PolicyEvaluation {
 
 /// Grants for which a rejected request could pass: any of these groups, if other authorizers allow
 /// each of its checks.
-pub type MissingGrants = Vec<Vec<Attributes<'static>>>;
+pub type AlternativeGrants = Vec<Vec<Attributes<'static>>>;
 
 /// The result of a run.
 #[derive(Debug, Clone, Default)]
@@ -51,7 +51,7 @@ pub struct Outcome {
     /// What AuthorizationPolicies with `objectConditions` in mode Shadow would have decided.
     pub policy_shadows: Vec<Shadow>,
     /// If the request is rejected for lack of a grant: the checks to ask other authorizers.
-    pub missing_grants: MissingGrants,
+    pub missing_grants: AlternativeGrants,
     /// Whether the request is rejected because of an unknown role, whose creation may not have been
     /// observed yet.
     pub awaits_role: bool,
@@ -180,7 +180,7 @@ pub(crate) fn internal(why: String) -> Denial {
             causes: vec![StatusCause::of(why)],
             ..StatusDetails::default()
         },
-        ..of(StatusReason::InternalError)
+        ..denial_for(StatusReason::InternalError)
     }
 }
 
@@ -188,7 +188,7 @@ pub(crate) fn internal(why: String) -> Denial {
 pub(crate) fn no_dry_run(webhook: &Webhook) -> Denial {
     Denial {
         message: format!("admission webhook \"{}\" does not support dry run", webhook.name),
-        ..of(StatusReason::BadRequest)
+        ..denial_for(StatusReason::BadRequest)
     }
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn forbidden(request: &Request<'_>, why: &str) -> Denial {
             kind: resource.resource.to_string(),
             ..StatusDetails::default()
         },
-        ..of(StatusReason::Forbidden)
+        ..denial_for(StatusReason::Forbidden)
     }
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn unknown_namespace(name: &str, message: String) -> Denial {
             kind: "namespaces".to_owned(),
             ..StatusDetails::default()
         },
-        ..of(StatusReason::NotFound)
+        ..denial_for(StatusReason::NotFound)
     }
 }
 
@@ -232,24 +232,24 @@ pub(crate) fn unknown_namespace(name: &str, message: String) -> Denial {
 pub(crate) fn timeout() -> Denial {
     Denial {
         message: "Timeout: request did not complete within requested timeout".to_owned(),
-        ..of(StatusReason::Timeout)
+        ..denial_for(StatusReason::Timeout)
     }
 }
 
 /// The denial for a webhook that was not called, because it has too many calls in flight. An API
 /// server has no such limit, and would wait until the deadline.
-pub(crate) fn not_made(webhook: &Webhook, why: &str) -> Denial {
+pub(crate) fn call_limit_reached(webhook: &Webhook, why: &str) -> Denial {
     Denial {
         message: format!("Timeout: webhook \"{}\" was not called: {why}", webhook.name),
-        ..of(StatusReason::Timeout)
+        ..denial_for(StatusReason::Timeout)
     }
 }
 
 /// The denial for a change by `by` that could not be made, whatever the failure policies.
-pub(crate) fn unchanged(by: &str, error: &ChangeError) -> Denial {
+pub(crate) fn change_failed(by: &str, error: &ChangeError) -> Denial {
     Denial {
         message: format!("{by}: {error}"),
-        ..of(error.reason())
+        ..denial_for(error.reason())
     }
 }
 
@@ -290,7 +290,7 @@ fn object_name(request: &Request<'_>) -> String {
         .unwrap_or_else(|| "Unknown".to_owned())
 }
 
-fn of(reason: StatusReason) -> Denial {
+fn denial_for(reason: StatusReason) -> Denial {
     Denial {
         status: Denial::FAILURE.into(),
         reason: reason.as_str().into(),

@@ -54,7 +54,7 @@ pub enum NotFound {
 pub struct UnknownObjects {
     /// By kind, the namespace and name of each object that is not known. Of a kind that is not
     /// listed, any unknown object may exist.
-    pub parameters: BTreeMap<ParamKind, BTreeSet<(String, String)>>,
+    pub unknown_of_known_kinds: BTreeMap<ParamKind, BTreeSet<(String, String)>>,
     /// The Namespaces that are not known; `None`: any may exist.
     pub namespaces: Option<BTreeSet<String>>,
 }
@@ -62,7 +62,7 @@ pub struct UnknownObjects {
 /// The known parameter objects, by kind, namespace and name.
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
-    kinds: HashMap<ParamKind, ParameterObjects>,
+    kinds: HashMap<ParamKind, ObjectsByNamespace>,
     /// Objects that are not known; `None`: there are none.
     unknown: Option<UnknownObjects>,
     /// Whether an object has no kind or name, so that it might belong to any kind.
@@ -74,7 +74,7 @@ pub struct Parameters {
 pub(crate) type CollectedParameters = Cow<'static, [Option<Arc<Document<'static>>>]>;
 
 #[derive(Debug, Clone, Default)]
-struct ParameterObjects {
+struct ObjectsByNamespace {
     /// Cluster-scoped objects are under the empty namespace.
     namespaces: BTreeMap<String, BTreeMap<String, Arc<Document<'static>>>>,
 }
@@ -82,7 +82,7 @@ struct ParameterObjects {
 /// Why the parameters cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ParamFault {
+pub enum ParamError {
     /// No parameter was found, and `parameterNotFoundAction` is Deny.
     #[error("no params found for policy binding with `Deny` parameterNotFoundAction")]
     NotFound,
@@ -112,7 +112,7 @@ pub enum ParamFault {
 impl Default for UnknownObjects {
     fn default() -> Self {
         Self {
-            parameters: BTreeMap::new(),
+            unknown_of_known_kinds: BTreeMap::new(),
             namespaces: Some(BTreeSet::new()),
         }
     }
@@ -121,7 +121,7 @@ impl Default for UnknownObjects {
 /// Equal values have equal representations.
 impl fmt::Display for UnknownObjects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:?}", self.parameters, self.namespaces)
+        write!(f, "{:?} {:?}", self.unknown_of_known_kinds, self.namespaces)
     }
 }
 
@@ -188,7 +188,7 @@ impl Parameters {
         static NONE: BTreeSet<(String, String)> = BTreeSet::new();
         match &self.unknown {
             _ if self.has_nameless => None,
-            Some(unknown) => unknown.parameters.get(kind),
+            Some(unknown) => unknown.unknown_of_known_kinds.get(kind),
             None => Some(&NONE),
         }
     }
@@ -235,13 +235,13 @@ impl Parameters {
         kind: Option<&ParamKind>,
         reference: Option<&ParamRef>,
         namespace: &str,
-    ) -> Result<CollectedParameters, ParamFault> {
+    ) -> Result<CollectedParameters, ParamError> {
         // A newer Kubernetes may have the kind, so an existing object counts.
         if let Some(kind) = kind
             && !self.has_any(kind)
             && kind.is_unserved()
         {
-            return Err(ParamFault::NotServed(kind.to_string()));
+            return Err(ParamError::NotServed(kind.to_string()));
         }
         let (Some(kind), Some(reference)) = (kind, reference) else {
             return Ok(Cow::Borrowed(&WITHOUT));
@@ -255,14 +255,14 @@ impl Parameters {
         let certain = !found.is_empty() && matches!(reference.target, ParamTarget::Name(_));
         match unknown {
             _ if certain => {}
-            None => return Err(ParamFault::NotSynced(kind.to_string())),
-            Some(unknown) if reference.may_mean(unknown, namespace) => {
-                return Err(ParamFault::LeftOut(kind.to_string()));
+            None => return Err(ParamError::NotSynced(kind.to_string())),
+            Some(unknown) if reference.may_select(unknown, namespace) => {
+                return Err(ParamError::LeftOut(kind.to_string()));
             }
             Some(_) => {}
         }
         if found.is_empty() && reference.not_found == NotFound::Deny {
-            return Err(ParamFault::NotFound);
+            return Err(ParamError::NotFound);
         }
         Ok(found.into_iter().map(Some).collect())
     }
@@ -270,7 +270,7 @@ impl Parameters {
 
 /// An API server knows whether a kind is namespaced; here it counts as namespaced if one of its
 /// objects is.
-fn is_namespaced(objects: Option<&ParameterObjects>, unknown: Option<&BTreeSet<(String, String)>>) -> bool {
+fn is_namespaced(objects: Option<&ObjectsByNamespace>, unknown: Option<&BTreeSet<(String, String)>>) -> bool {
     let known = objects.into_iter().flat_map(|objects| objects.namespaces.keys());
     let unknown = unknown.into_iter().flatten().map(|(namespace, _)| namespace);
     known.chain(unknown).any(|namespace| !namespace.is_empty())
@@ -280,18 +280,18 @@ fn is_namespaced(objects: Option<&ParameterObjects>, unknown: Option<&BTreeSet<(
 
 impl ParamRef {
     /// The namespace of the objects, for a request in the namespace `request`.
-    fn namespace<'n>(&'n self, is_namespaced: bool, request: &'n str) -> Result<&'n str, ParamFault> {
+    fn namespace<'n>(&'n self, is_namespaced: bool, request: &'n str) -> Result<&'n str, ParamError> {
         match (is_namespaced, self.namespace.as_str()) {
-            (true, "") if request.is_empty() => Err(ParamFault::NoNamespace),
+            (true, "") if request.is_empty() => Err(ParamError::NoNamespace),
             (true, "") => Ok(request),
             (true, named) => Ok(named),
             (false, "") => Ok(""),
-            (false, _) => Err(ParamFault::NamespaceOfClusterScoped),
+            (false, _) => Err(ParamError::NamespaceOfClusterScoped),
         }
     }
 
     /// Whether one of these objects may be selected in `namespace`.
-    fn may_mean(&self, objects: &BTreeSet<(String, String)>, namespace: &str) -> bool {
+    fn may_select(&self, objects: &BTreeSet<(String, String)>, namespace: &str) -> bool {
         objects.iter().any(|(of, called)| {
             let is_called = match &self.target {
                 ParamTarget::Name(name) => name == called,
@@ -317,9 +317,9 @@ fn identity(document: &Document<'_>) -> Option<(ParamKind, String, String)> {
     Some((kind, namespace, text("/metadata/name")?))
 }
 
-// === impl ParameterObjects ===
+// === impl ObjectsByNamespace ===
 
-impl ParameterObjects {
+impl ObjectsByNamespace {
     fn find(&self, reference: &ParamRef, namespace: &str) -> Vec<Arc<Document<'static>>> {
         let objects = self.namespaces.get(namespace);
         match &reference.target {

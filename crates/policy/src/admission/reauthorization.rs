@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::ptr;
 use std::sync::Arc;
 
-use super::outcome::MissingGrants;
+use super::outcome::AlternativeGrants;
 use super::run::{GrantReview, MatchFinding, PolicyExpression, RunContext, TraceStep};
 use super::variables::{ExpressionResult, Inputs, MatchConditions, RequestView};
 use super::{AdmissionSet, Operation, Outcome, PolicyEvaluation, Request, outcome};
@@ -41,16 +41,16 @@ const UNKNOWN_BEFORE: &str = "no policy that the gateway knows allows it, but th
 const MAX_NAMED: usize = 5;
 
 /// A group of access reviews that were all needed to allow a request.
-type Reviews<'r> = Vec<Attributes<'r>>;
+type RequiredReviews<'r> = Vec<Attributes<'r>>;
 
 /// The result of one access review.
 enum ReviewResult<'s> {
     /// Allowed for every object, or because objectConditions hold.
     Allowed,
     /// No policy allows it, with or without objectConditions.
-    Untouched,
+    NoMatch,
     /// Only policies with objectConditions allow it, and these do not hold.
-    Refused(Vec<(ConditionalPolicy<'s>, String)>),
+    ConditionsFalse(Vec<(ConditionalPolicy<'s>, String)>),
 }
 
 /// Evaluates objectConditions for one run.
@@ -68,7 +68,7 @@ struct Reviewer<'r> {
 pub(crate) fn review(set: &AdmissionSet, context: RunContext<'_>) -> Outcome {
     let run = context.run;
     let review = run
-        .grants
+        .reauthorization
         .filter(|_| run.only.is_none() && !run.requester_unknown);
     let mut outcome = Outcome::default();
     let Some(review) = review.filter(|review| review.policies.has_object_conditions(run.now)) else {
@@ -80,7 +80,7 @@ pub(crate) fn review(set: &AdmissionSet, context: RunContext<'_>) -> Outcome {
         context,
         known: RefCell::default(),
     };
-    let ways = ways(context.request);
+    let ways = review_alternatives(context.request);
     let mut attributes = ways.iter().flatten();
     // Which review the API server made is not known, so all of them must be exempt.
     if attributes.all(|one| review.policies.is_never_refused(one, run.deadline)) {
@@ -163,14 +163,14 @@ impl<'r> Reviewer<'r> {
     }
 
     /// Denies the request if only Allows allow it whose objectConditions do not hold.
-    fn allow(&self, ways: &[Reviews<'r>], outcome: &mut Outcome) {
+    fn allow(&self, ways: &[RequiredReviews<'r>], outcome: &mut Outcome) {
         let now = self.context.run.now;
         let policies = self.review.policies;
         let touching = |attributes: &Attributes<'_>| {
             let current = policies.conditional_policies((Effect::Allow, Mode::Enforce), attributes, now);
             let current = current.into_iter().filter(|_| policies.reviewed().is_some());
             current
-                .chain(policies.former_policies(attributes, now))
+                .chain(policies.removed_policies(attributes, now))
                 .collect::<Vec<_>>()
         };
         let touched: Vec<Vec<Vec<ConditionalPolicy<'_>>>> = ways
@@ -179,12 +179,12 @@ impl<'r> Reviewer<'r> {
             .collect();
         let is_connect = self.context.request.operation == Operation::Connect;
         if touched.iter().flatten().all(Vec::is_empty) {
-            if policies.may_lack_former(now) {
+            if policies.history_is_too_short(now) {
                 self.allow_known(ways, outcome);
             }
             return;
         }
-        let (mut refused, mut missing) = (Vec::new(), MissingGrants::new());
+        let (mut refused, mut missing) = (Vec::new(), AlternativeGrants::new());
         for (reviews, touched) in ways.iter().zip(touched) {
             let results: Vec<ReviewResult<'_>> = reviews
                 .iter()
@@ -193,8 +193,8 @@ impl<'r> Reviewer<'r> {
                 .collect();
             let is_missing = |result: &ReviewResult<'_>| match result {
                 ReviewResult::Allowed => false,
-                ReviewResult::Untouched => !is_connect,
-                ReviewResult::Refused(_) => true,
+                ReviewResult::NoMatch => !is_connect,
+                ReviewResult::ConditionsFalse(_) => true,
             };
             if !results.iter().any(is_missing) {
                 return;
@@ -204,16 +204,16 @@ impl<'r> Reviewer<'r> {
                 .zip(&results)
                 .filter(|(_, result)| is_missing(result));
             missing.push(lacking.map(|(one, _)| one.clone().into_owned()).collect());
-            let is_impossible = |result: &ReviewResult<'_>| matches!(result, ReviewResult::Untouched);
+            let is_impossible = |result: &ReviewResult<'_>| matches!(result, ReviewResult::NoMatch);
             if is_connect || !results.iter().any(is_impossible) {
                 refused.extend(results.into_iter().flat_map(|result| match result {
-                    ReviewResult::Refused(by) => by,
-                    ReviewResult::Allowed | ReviewResult::Untouched => Vec::new(),
+                    ReviewResult::ConditionsFalse(by) => by,
+                    ReviewResult::Allowed | ReviewResult::NoMatch => Vec::new(),
                 }));
             }
         }
         if let Some((first, _)) = refused.first() {
-            let reason = reason_of(&refused);
+            let reason = denial_reason(&refused);
             self.refuse(first, &reason, outcome);
             outcome.missing_grants = missing;
         }
@@ -222,15 +222,15 @@ impl<'r> Reviewer<'r> {
     /// Denies a request that no Allow with objectConditions matches and no known policy allows: an
     /// Allow with objectConditions may have allowed it that was removed before the gateway started
     /// to watch.
-    fn allow_known(&self, ways: &[Reviews<'r>], outcome: &mut Outcome) {
+    fn allow_known(&self, ways: &[RequiredReviews<'r>], outcome: &mut Outcome) {
         let request = self.context.request;
         // A CONNECT was allowed by one of its verbs.
-        let ways: Vec<Reviews<'r>> = match request.operation {
+        let ways: Vec<RequiredReviews<'r>> = match request.operation {
             Operation::Connect => ways.iter().flatten().map(|one| vec![one.clone()]).collect(),
             _ => ways.to_vec(),
         };
         let is_allowed =
-            |reviews: &Reviews<'r>| reviews.iter().all(|one| self.is_allowed_unconditionally(one));
+            |reviews: &RequiredReviews<'r>| reviews.iter().all(|one| self.is_allowed_unconditionally(one));
         if ways.iter().any(is_allowed) {
             return;
         }
@@ -272,8 +272,8 @@ impl<'r> Reviewer<'r> {
             refused.push((one, why));
         }
         match refused.is_empty() {
-            true => ReviewResult::Untouched,
-            false => ReviewResult::Refused(refused),
+            true => ReviewResult::NoMatch,
+            false => ReviewResult::ConditionsFalse(refused),
         }
     }
 
@@ -360,7 +360,7 @@ fn evaluation(found: &ConditionalPolicy<'_>, result: PolicyResult) -> PolicyEval
 }
 
 /// `allowed only where objectConditions hold, which do not: AuthorizationPolicy "a": …`.
-fn reason_of(refused: &[(ConditionalPolicy<'_>, String)]) -> String {
+fn denial_reason(refused: &[(ConditionalPolicy<'_>, String)]) -> String {
     let mut told: Vec<String> = Vec::new();
     for (found, why) in refused {
         let one = format!("AuthorizationPolicy \"{}\": {why}", found.policy.name);
@@ -385,7 +385,7 @@ fn reason_of(refused: &[(ConditionalPolicy<'_>, String)]) -> String {
 
 /// Each group of access reviews by which the request may have been allowed. For a CONNECT, one
 /// group with all verbs.
-fn ways<'r>(request: &'r Request<'r>) -> Vec<Reviews<'r>> {
+fn review_alternatives<'r>(request: &'r Request<'r>) -> Vec<RequiredReviews<'r>> {
     let name = request.name.as_ref();
     let one = |verb, name: &'r str| request.authorization_question(verb, Cow::Borrowed(name));
     match request.operation {
@@ -422,7 +422,7 @@ fn ways<'r>(request: &'r Request<'r>) -> Vec<Reviews<'r>> {
 
 /// The access reviews for Denies: a Deny that matches one of them denies the request.
 fn denied_reviews<'r>(request: &'r Request<'r>) -> Vec<Attributes<'r>> {
-    let reviews = ways(request).into_iter().flatten();
+    let reviews = review_alternatives(request).into_iter().flatten();
     match request.operation {
         // Whether it was a patch or update is not known.
         Operation::Create => reviews

@@ -35,7 +35,7 @@ const MAX_NAMED: usize = 3;
 
 /// The webhooks of a cluster whose path is one of this gateway's.
 #[derive(Debug)]
-pub struct Registrations {
+pub struct GatewayWebhooks {
     webhooks: Vec<Registration>,
     equivalents: Equivalents,
     environment: ExpressionEnvironment,
@@ -53,7 +53,7 @@ pub struct Registration {
 
 /// The variable `request` of `matchConditions`, before the object of the request is known.
 #[derive(Debug)]
-struct AnnouncedRequest<'r> {
+struct RequestBeforeAdmission<'r> {
     operation: Operation,
     request: &'r ResourceAttributes<'r>,
     is_cluster_scoped: bool,
@@ -65,9 +65,9 @@ struct AnnouncedRequest<'r> {
 #[derive(Debug)]
 struct AnyVersion<'r>(&'r ResourceAttributes<'r>);
 
-// === impl Registrations ===
+// === impl GatewayWebhooks ===
 
-impl Registrations {
+impl GatewayWebhooks {
     /// Creates the registrations of a cluster with these `equivalents`; the expressions of
     /// `webhooks` are compiled for `version`.
     #[must_use]
@@ -155,7 +155,7 @@ impl Registrations {
         let conditions = &one.webhook.match_conditions;
         let mut budget = deadline.budget(cost::PER_MATCH_CONDITIONS);
         for operation in operations {
-            let announced = AnnouncedRequest {
+            let announced = RequestBeforeAdmission {
                 operation: *operation,
                 request,
                 is_cluster_scoped,
@@ -199,7 +199,7 @@ impl Registrations {
     }
 }
 
-impl AdmissionCoverage for Registrations {
+impl AdmissionCoverage for GatewayWebhooks {
     fn why_not_covered(
         &self,
         attributes: &Attributes<'_>,
@@ -297,7 +297,7 @@ impl Registration {
     /// `since`, if known; `misses` says why its calls do not reach this gateway, if they do not.
     #[must_use]
     pub fn new(phase: Phase, webhook: Arc<Webhook>, since: Option<Time>, misses: Option<String>) -> Self {
-        let why = misses.or_else(|| unfit(&webhook));
+        let why = misses.or_else(|| uncovering_reason(&webhook));
         let undated = || "it is not known when its configuration was written".to_owned();
         Self {
             unfit: why.or_else(|| since.is_none().then(undated)),
@@ -324,17 +324,17 @@ impl Registration {
 }
 
 /// Why a webhook covers no request, whichever server it calls.
-fn unfit(webhook: &Webhook) -> Option<String> {
+fn uncovering_reason(webhook: &Webhook) -> Option<String> {
     let constraints = &webhook.constraints;
     let opaque = webhook
         .match_conditions
         .iter()
-        .find(|one| looks_at_whole(&one.expression));
+        .find(|one| uses_partly_known_value(&one.expression));
     if webhook.failure_policy != FailurePolicy::Fail {
         Some("its failurePolicy is not Fail".to_owned())
     } else if !constraints.object_selector.is_empty() {
         Some("it has an objectSelector".to_owned())
-    } else if !constraints.namespace_selector.asks_for_the_name_alone() {
+    } else if !constraints.namespace_selector.requires_only_the_name() {
         Some(format!(
             "its namespaceSelector uses labels other than `{NAMESPACE_NAME_LABEL}`"
         ))
@@ -347,7 +347,7 @@ fn unfit(webhook: &Webhook) -> Option<String> {
 }
 
 /// Whether an expression uses as a whole a part of `request` that is only partly known.
-fn looks_at_whole(expression: &Expression) -> bool {
+fn uses_partly_known_value(expression: &Expression) -> bool {
     let reads = expression.program().reads();
     let mut of_request = reads.iter().filter(|read| read.slot == REQUEST);
     of_request.any(|read| match read.path.as_slice() {
@@ -358,9 +358,9 @@ fn looks_at_whole(expression: &Expression) -> bool {
     })
 }
 
-// === impl AnnouncedRequest ===
+// === impl RequestBeforeAdmission ===
 
-impl AnnouncedRequest<'_> {
+impl RequestBeforeAdmission<'_> {
     /// Whether its review has no namespace. For a Namespace, the review has its name.
     fn has_no_namespace(&self) -> bool {
         self.is_cluster_scoped && !is_of_namespaces(self.request)
@@ -385,7 +385,7 @@ impl AnnouncedRequest<'_> {
 }
 
 /// The fields that are certain. If the name is not known, neither is `has(request.name)`.
-impl Object for AnnouncedRequest<'_> {
+impl Object for RequestBeforeAdmission<'_> {
     fn field(&self, field: &str) -> Option<Value<'_>> {
         let request = self.request;
         match field {

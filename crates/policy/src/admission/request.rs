@@ -251,7 +251,7 @@ impl Request<'_> {
     ///
     /// They name the resource that the user requested, even if the API server converted the object.
     #[must_use]
-    pub fn authorization_questions(&self) -> Vec<Attributes<'_>> {
+    pub fn possible_authorization_checks(&self) -> Vec<Attributes<'_>> {
         // In a create request, the name is in the body and not in the path.
         let is_nameless = self.operation == Operation::Create && self.subresource.is_empty();
         let name = if is_nameless { "" } else { self.name.as_ref() };
@@ -354,7 +354,7 @@ mod tests {
             dry_run: false,
             written: document.root(),
         };
-        let asked = request.authorization_questions();
+        let asked = request.possible_authorization_checks();
         let asked = asked.into_iter().map(|attributes| {
             assert_eq!(attributes.user.name, "alice");
             let Target::Resource(of) = attributes.target else {

@@ -72,7 +72,7 @@ pub enum TraceStep<'s> {
         /// Its value, or why it has none.
         result: Result<&'s Value<'s>, &'s EvalError>,
         /// The field of the object that it selected last.
-        read: LastRead<'s>,
+        read: LastSelectedField<'s>,
         /// Its CEL cost, including the variables that were evaluated for it.
         cost: u64,
     },
@@ -86,7 +86,7 @@ pub enum TraceStep<'s> {
     },
     /// Policies and webhooks with `reinvocationPolicy: IfNeeded` run again, because the object
     /// changed after them.
-    Again,
+    Reinvocation,
     /// A webhook was matched against the request. Its match conditions follow, if it has any.
     Webhook {
         /// The webhook.
@@ -95,14 +95,14 @@ pub enum TraceStep<'s> {
         finding: MatchFinding<'s>,
     },
     /// That webhook is to be called.
-    Asked {
+    Called {
         /// The call.
         call: &'s Call,
         /// Whether its response is only compared, after the reply has been sent.
         is_shadow: bool,
     },
     /// The result of a call: a response or a failure. The changes that the webhook made follow.
-    Answered(&'s WebhookResult),
+    CallCompleted(&'s WebhookResult),
     /// An AdmissionException that names the denying policy or webhook was checked.
     Exception {
         /// Its name.
@@ -125,9 +125,9 @@ pub enum TraceStep<'s> {
 
 /// The field of the object that an expression selected last.
 #[derive(Debug, Clone, Copy)]
-pub struct LastRead<'s>(pub(crate) &'s Activation<'s>);
+pub struct LastSelectedField<'s>(pub(crate) &'s Activation<'s>);
 
-impl LastRead<'_> {
+impl LastSelectedField<'_> {
     /// The field as a JSON Pointer; `None` if the expression selected nothing of the object. See
     /// [`Activation::last_read`].
     #[must_use]
@@ -209,7 +209,7 @@ pub struct RunOptions<'r> {
     pub access: &'r dyn AccessChecker,
     /// For authorizing the request again at `/validate`, now that its object is known; `None`: it
     /// is not authorized again.
-    pub grants: Option<GrantReview<'r>>,
+    pub reauthorization: Option<GrantReview<'r>>,
     /// The validator of Portcullis' own kinds, if any.
     pub own_kinds: Option<&'r dyn OwnKindValidator>,
     /// Set for an object that is stored already or only proposed, so that the requester and the
@@ -264,7 +264,7 @@ impl<'r> RunOptions<'r> {
             deadline: Deadline::NEVER,
             now,
             access,
-            grants: None,
+            reauthorization: None,
             own_kinds: None,
             requester_unknown: false,
             memory: None,

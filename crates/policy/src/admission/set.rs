@@ -7,8 +7,8 @@ use super::candidates::{BoundPolicies, Webhooks};
 use super::exceptions::{Exception, ExceptionObjects, Exceptions};
 use super::initializers::{InitializerConfiguration, Initializers};
 use super::matching::{
-    Constraints, CustomResource, CustomResources, Equivalents, FixedNamespaces, LayeredNamespaces, MatchRule,
-    MatchSubject, MissingNamespace, Namespaces,
+    Constraints, CustomResource, CustomResources, Equivalents, FixedNamespaces, LayeredNamespaces,
+    MatchInput, MatchRule, MissingNamespace, Namespaces,
 };
 use super::parameters::{ParamKind, UnknownObjects};
 use super::validating::Validation;
@@ -221,7 +221,7 @@ impl AdmissionSet {
     /// Returns the set of a cluster that has its `own` objects besides those of this set; `objects`
     /// are all of them. Shares with this set what the cluster's own objects do not change.
     #[must_use]
-    pub fn beside(
+    pub fn for_cluster_with(
         &self,
         own: &AdmissionObjects,
         objects: AdmissionObjects,
@@ -252,8 +252,8 @@ impl AdmissionSet {
     pub fn add(&mut self, namespaces: Vec<Arc<Document<'static>>>, parameters: Vec<Arc<Document<'static>>>) {
         let under = Arc::clone(&self.namespaces);
         self.namespaces = Arc::new(LayeredNamespaces {
-            over: FixedNamespaces::new(namespaces),
-            under,
+            overrides: FixedNamespaces::new(namespaces),
+            base: under,
         });
         self.parameters.extend(parameters);
     }
@@ -302,7 +302,7 @@ impl AdmissionSet {
     /// Whether a bound ValidatingAdmissionPolicy may apply to the creation of objects of
     /// `resource`, in any group.
     #[must_use]
-    pub fn may_judge_creation(&self, resource: &str) -> bool {
+    pub fn may_validate_creation(&self, resource: &str) -> bool {
         let names = |rule: &MatchRule| {
             let mut resources = rule.resources.iter();
             resources.any(|name| [resource, "*", "*/*"].contains(&name.as_str()))
@@ -333,7 +333,7 @@ impl AdmissionSet {
     }
 
     /// The names of the bound ValidatingAdmissionPolicies without a rule for CREATE.
-    pub fn never_at_creation(&self) -> impl Iterator<Item = &str> {
+    pub fn without_create_rules(&self) -> impl Iterator<Item = &str> {
         let policies = self.validating.applicabilities();
         let never = policies.filter(|policy| {
             let rules = &policy.constraints.rules;
@@ -358,7 +358,7 @@ impl AdmissionSet {
 
     /// Whether a policy, bound or not, or a webhook configuration of this name exists for `phase`.
     #[must_use]
-    pub fn has(&self, phase: Phase, name: &str) -> bool {
+    pub fn has_policy_or_configuration(&self, phase: Phase, name: &str) -> bool {
         match phase {
             Phase::Mutate => self.mutating.has(name) || self.mutating_webhooks.has(name),
             Phase::Validate => self.validating.has(name) || self.validating_webhooks.has(name),
@@ -464,8 +464,8 @@ impl AdmissionSet {
         &'s self,
         request: &'s Request<'s>,
         object: Option<Node<'s>>,
-    ) -> MatchSubject<'s> {
-        MatchSubject {
+    ) -> MatchInput<'s> {
+        MatchInput {
             request,
             object,
             namespaces: &*self.namespaces,
@@ -504,7 +504,7 @@ impl AdmissionSet {
             return RequestNamespace::None;
         }
         let name = &request.namespace;
-        let missing = self.namespaces.missing(name, self.missing_namespace);
+        let missing = self.namespaces.missing_policy(name, self.missing_namespace);
         match (self.namespaces.namespace(name), missing) {
             (Some(document), _) => RequestNamespace::Known(document),
             (None, MissingNamespace::NameOnly) => name_only(name),

@@ -170,7 +170,7 @@ impl ValidatingPolicy {
                 Ok(messages) => Ok(messages.get(index)),
                 Err(error) => Err(error.as_str()),
             };
-            let texts = PolicyTexts {
+            let texts = ValidationTexts {
                 expression: validation.expression.text(),
                 message: &validation.message,
                 reason: validation.reason,
@@ -205,7 +205,7 @@ impl ValidationResult {
 
 /// The constant parts of a validation.
 #[derive(Debug, Clone, Copy)]
-pub struct PolicyTexts<'t> {
+pub struct ValidationTexts<'t> {
     /// Its expression.
     pub expression: &'t str,
     /// Its fixed message; may be empty.
@@ -218,7 +218,7 @@ pub struct PolicyTexts<'t> {
 /// all message expressions together counts for every validation, even if its expression is true.
 #[must_use]
 pub fn decide(
-    texts: PolicyTexts<'_>,
+    texts: ValidationTexts<'_>,
     result: Option<&ExpressionResult<'_>>,
     message: Result<Option<&ExpressionResult<'_>>, &str>,
     policy: FailurePolicy,
@@ -248,7 +248,7 @@ fn is_presentable(text: &str) -> bool {
     !text.is_empty() && text.len() <= MESSAGE_BYTES && !text.contains('\n')
 }
 
-impl PolicyTexts<'_> {
+impl ValidationTexts<'_> {
     fn fallback(&self) -> String {
         match self.message.trim() {
             "" => format!("failed expression: {}", self.expression.trim()),
@@ -298,7 +298,7 @@ const LEFT_OUT: &str = "left-out-annotations.portcullis.dev";
 
 /// The room for the annotations of all policies in one review.
 #[derive(Debug)]
-pub(crate) struct AnnotationRoom {
+pub(crate) struct AnnotationBudget {
     /// The remaining bytes.
     left: usize,
     left_out: usize,
@@ -315,9 +315,9 @@ pub(crate) struct Failures {
     count: usize,
 }
 
-// === impl AnnotationRoom ===
+// === impl AnnotationBudget ===
 
-impl Default for AnnotationRoom {
+impl Default for AnnotationBudget {
     fn default() -> Self {
         Self {
             left: WebhookReply::MAX_ANNOTATION_BYTES,
@@ -326,7 +326,7 @@ impl Default for AnnotationRoom {
     }
 }
 
-impl AnnotationRoom {
+impl AnnotationBudget {
     fn take(&mut self, bytes: usize) -> bool {
         let left = self.left.checked_sub(bytes);
         self.left = left.unwrap_or(self.left);
@@ -346,7 +346,7 @@ impl AnnotationRoom {
 
 impl PolicyAnnotations {
     /// Collects annotations while there is `room`, and returns the errors.
-    pub(crate) fn take(&mut self, annotations: &[Annotation], room: &mut AnnotationRoom) -> Vec<String> {
+    pub(crate) fn take(&mut self, annotations: &[Annotation], room: &mut AnnotationBudget) -> Vec<String> {
         let mut failures = Vec::new();
         for Annotation { key, value } in annotations {
             match value {
@@ -358,7 +358,7 @@ impl PolicyAnnotations {
         failures
     }
 
-    fn add(&mut self, key: &str, text: &str, room: &mut AnnotationRoom) {
+    fn add(&mut self, key: &str, text: &str, room: &mut AnnotationBudget) {
         let text = truncate(text, MAX_VALUE_BYTES);
         let known = self.0.iter_mut().find(|(own, _)| own == key);
         match known {
@@ -386,7 +386,7 @@ impl Failures {
         &mut self,
         binding: &PolicyBinding,
         (index, message): (usize, &str),
-        room: &mut AnnotationRoom,
+        room: &mut AnnotationBudget,
     ) {
         if self.count >= MAX_FAILURES || !room.take(message.len()) {
             return;

@@ -14,7 +14,7 @@ use std::cell::Cell;
 use super::authorizer::AuthorizerVariables;
 use super::environment::{AUTHORIZER, Expression, ExpressionEnvironment, OLD_OBJECT, REQUEST_RESOURCE};
 use super::matching::MatchedResource;
-use super::run::{LastRead, PolicyExpression, Recorder, TraceStep};
+use super::run::{LastSelectedField, PolicyExpression, Recorder, TraceStep};
 use super::{CompiledMatchCondition, FailurePolicy, GroupVersionKind, GroupVersionResource, Request};
 use crate::model::{Deadline, User};
 use portcullis_cel::json::Node;
@@ -90,7 +90,7 @@ impl<'g> Inputs<'g> {
             NamespaceObject::Unknown => None,
         };
         // Variables are pushed in the order of their slots.
-        let mut activation = Activation::with_room(environment.cel());
+        let mut activation = Activation::with_capacity(environment.cel());
         activation.push(node(self.object));
         activation.push(node(self.old_object));
         activation.push(Some(Value::Map(Map::Object(self.request))));
@@ -382,7 +382,7 @@ impl<'a> Sequence<'a> {
                 text,
                 program,
                 result: result.as_ref(),
-                read: LastRead(&self.activation),
+                read: LastSelectedField(&self.activation),
                 cost,
             });
         }

@@ -1,7 +1,7 @@
 //! Webhooks behind the gateway: their configurations, calls and responses, as data.
 //!
 //! The engine never makes a call itself. The caller of a run makes the calls ([`Call`]) and passes
-//! the results ([`WebhookAnswer`]) to it: the server over the network, tests and the command line
+//! the results ([`WebhookCallResult`]) to it: the server over the network, tests and the command line
 //! from files.
 //!
 //! Follows `api/admissionregistration/v1/types.go` and
@@ -121,7 +121,7 @@ pub struct Call {
 
 /// The result of a [`Call`].
 #[derive(Debug, Clone)]
-pub struct WebhookAnswer {
+pub struct WebhookCallResult {
     /// The response, or why the call failed.
     pub result: Result<WebhookReply, CallFailure>,
     /// How long it took.
@@ -198,8 +198,8 @@ pub enum Verdict {
 
 /// The result of every call in a run without calls: a failure.
 #[must_use]
-pub fn nobody(_: &Call) -> WebhookAnswer {
-    WebhookAnswer {
+pub fn fail_every_call(_: &Call) -> WebhookCallResult {
+    WebhookCallResult {
         result: Err(CallFailure::Failed(
             "failed to call webhook: this run calls no webhooks".to_owned(),
         )),
@@ -281,14 +281,14 @@ pub enum Reinvocation {
 
 /// The policies or webhooks with `reinvocationPolicy: IfNeeded`, for the second pass.
 #[derive(Debug, Clone)]
-pub(crate) struct Reinvocable<K> {
+pub(crate) struct ReinvocationState<K> {
     /// Those after which the object has not changed.
     ran: BTreeSet<K>,
     /// Those after which the object has changed.
     again: BTreeSet<K>,
 }
 
-impl<K: Ord> Reinvocable<K> {
+impl<K: Ord> ReinvocationState<K> {
     pub(crate) const fn new() -> Self {
         Self {
             ran: BTreeSet::new(),

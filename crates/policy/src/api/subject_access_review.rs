@@ -42,7 +42,7 @@ pub struct SubjectAccessReview<'a> {
 }
 
 /// All errors, in the API server's order.
-pub(crate) fn all(raw: &Raw<'_>) -> Faults {
+pub(crate) fn all_faults(raw: &Raw<'_>) -> Faults {
     let mut faults = Faults::new();
     spec(raw, &mut faults);
     if let Some(resource) = &raw.spec.resource {
@@ -65,7 +65,7 @@ pub(crate) fn all(raw: &Raw<'_>) -> Faults {
 }
 
 /// The errors for which a review is rejected: all except those of selectors.
-pub(crate) fn refused(raw: &Raw<'_>) -> Faults {
+pub(crate) fn rejecting_faults(raw: &Raw<'_>) -> Faults {
     let mut faults = Faults::new();
     spec(raw, &mut faults);
     metadata(raw, &mut faults);
@@ -247,7 +247,7 @@ impl<'a> SubjectAccessReview<'a> {
     pub fn faults(bytes: &[u8]) -> Result<Faults, SubjectAccessReviewError> {
         let text = utf8(bytes);
         let version = SubjectAccessReviewVersion::of(&text)?;
-        Ok(all(&Raw::read(&text, Some(version))?))
+        Ok(all_faults(&Raw::read(&text, Some(version))?))
     }
 
     fn decode_slowly(bytes: &'a [u8]) -> Result<Self, SubjectAccessReviewError> {
@@ -270,7 +270,7 @@ impl<'a> SubjectAccessReview<'a> {
 
     fn from_raw(raw: Raw<'a>) -> Result<Self, SubjectAccessReviewError> {
         let version = SubjectAccessReviewVersion::parse(&raw.kind, &raw.api_version)?;
-        let faults = refused(&raw);
+        let faults = rejecting_faults(&raw);
         match raw.spec.target() {
             Some((user, target)) if faults.is_empty() => Ok(Self {
                 version,

@@ -28,7 +28,7 @@ pub(crate) use subject_scope::SubjectScope;
 pub use who_can::{AllowedShare, Grantee, Permission, Via};
 
 use super::index::{IndexedPolicy, IndexedRule, PolicyQuery};
-use super::matching::{ClusterScoped, asks_for_collection};
+use super::matching::{ClusterScoped, is_collection_verb};
 use super::{AuthorizationPolicy, Criterion, Effect, PolicySet, ResourceRule, RuleMatch, Subject};
 use crate::model::{Attributes, RawSelectors, ResourceAttributes, Selectors, Target, Time, User};
 
@@ -107,7 +107,7 @@ impl OpenRequest {
     /// resource has no namespace, and a request for a Namespace has this namespace, unless it is
     /// for a collection, which has a name only through its field selector (`NewRequestInfo`).
     pub(crate) fn normalized(mut self, scoped: &ClusterScoped) -> Self {
-        let is_collection = asks_for_collection(&self.verb) || self.verb == "create";
+        let is_collection = is_collection_verb(&self.verb) || self.verb == "create";
         let is_any_verb = self.verb == "*";
         if let OpenTarget::Resource(asked) = &mut self.target
             && scoped.contains(&asked.group, &asked.resource)
@@ -215,7 +215,7 @@ pub(crate) struct Openness {
 }
 
 /// `names: a, b`; `None` if there are no names.
-pub(crate) fn of_names(names: &[String]) -> Option<String> {
+pub(crate) fn limits_of_names(names: &[String]) -> Option<String> {
     let quoted: Vec<String> = names
         .iter()
         .map(|name| {
@@ -230,10 +230,10 @@ pub(crate) fn of_names(names: &[String]) -> Option<String> {
 }
 
 /// The limits of a policy's `rule` on the open parts.
-pub(crate) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Vec<String> {
+pub(crate) fn limits_of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Vec<String> {
     let mut limits = Vec::new();
     if open.name {
-        limits.extend(of_names(&rule.names));
+        limits.extend(limits_of_names(&rule.names));
     }
     let is_exclusion_open = match effect {
         Effect::Allow | Effect::Limit => open.counted_namespace,
@@ -266,17 +266,17 @@ pub(crate) fn of_rule(effect: Effect, rule: &ResourceRule, open: Openness) -> Ve
 
 /// The limits that apply to all rules of a policy. Excluded subjects are left out if they cannot be
 /// among `scope`.
-pub(crate) fn of_policy(policy: &AuthorizationPolicy, scope: Option<&SubjectScope>) -> Vec<String> {
+pub(crate) fn limits_of_policy(policy: &AuthorizationPolicy, scope: Option<&SubjectScope>) -> Vec<String> {
     let mut limits = Vec::new();
-    let meets = |subject: &&Subject| scope.is_none_or(|scope| scope.may_meet(subject));
+    let meets = |subject: &&Subject| scope.is_none_or(|scope| scope.may_match(subject));
     let excluded = list(policy.exclude_subjects.iter().filter(meets));
     limits.extend(excluded.map(|excluded| format!("excludeSubjects: {excluded}")));
-    limits.extend(of_conditions(policy));
+    limits.extend(limits_of_conditions(policy));
     limits
 }
 
 /// The limits of a policy for every user: its conditions, and its end.
-pub(crate) fn of_conditions(policy: &AuthorizationPolicy) -> Vec<String> {
+pub(crate) fn limits_of_conditions(policy: &AuthorizationPolicy) -> Vec<String> {
     let conditions = policy.conditions.iter();
     let conditions = conditions.map(|one| format!("condition {}: {}", one.name(), one.expression()));
     let of_object = policy.object_conditions.iter();
@@ -313,13 +313,13 @@ impl AuthorizationPolicy {
             namespace: true,
             counted_namespace: true,
         };
-        of_rule(effect, rule, open)
+        limits_of_rule(effect, rule, open)
     }
 
     /// The limits that apply to all rules: excluded subjects, conditions, and its end.
     #[must_use]
     pub fn limits_of_all_rules(&self) -> Vec<String> {
-        of_policy(self, None)
+        limits_of_policy(self, None)
     }
 }
 
@@ -358,7 +358,7 @@ impl<'s> TouchingDenies<'s> {
     }
 
     /// The indexes of the policies that touch a request, ascending and without duplicates.
-    pub(crate) fn of(&self, set: &'s PolicySet, attributes: &Attributes<'_>) -> Vec<usize> {
+    pub(crate) fn touching_policies(&self, set: &'s PolicySet, attributes: &Attributes<'_>) -> Vec<usize> {
         let is_resource = matches!(attributes.target, Target::Resource(_));
         let is_idle = is_resource && self.rules.is_empty() && self.limits.is_empty();
         if is_idle || self.policies.is_empty() || set.is_protected(attributes) {
@@ -375,7 +375,7 @@ impl<'s> TouchingDenies<'s> {
             let deny = &set.policies.deny;
             let holds = |limit: &&IndexedPolicy| {
                 let mut rules = deny.rules_of(limit).iter();
-                rules.any(|rule| query.is_of_sort(rule) && query.compare(rule).is_match())
+                rules.any(|rule| query.is_same_kind_as(rule) && query.compare(rule).is_match())
             };
             let beyond = self.limits.iter().filter(|limit| !holds(limit));
             places.extend(beyond.map(|limit| limit.place));
@@ -398,8 +398,8 @@ impl<'s> TouchingDenies<'s> {
     }
 
     /// Whether the namespace of a request may determine which of them touch it.
-    pub(crate) fn ask_for_namespaces(&self) -> bool {
-        self.rules.iter().any(|(_, rule)| rule.asks_for_namespaces())
+    pub(crate) fn depend_on_namespace(&self) -> bool {
+        self.rules.iter().any(|(_, rule)| rule.depends_on_namespace())
     }
 }
 
@@ -480,12 +480,12 @@ pub(crate) fn may_apply(query: &PolicyQuery<'_, '_>, rule: &IndexedRule) -> bool
 
 fn applicability(policy: &AuthorizationPolicy, scope: &SubjectScope) -> DenyApplicability {
     let (subjects, excluded) = (&policy.subjects, &policy.exclude_subjects);
-    let may_meet = subjects.iter().any(|subject| scope.may_meet(subject));
-    if !may_meet || excluded.iter().any(|subject| scope.is_within(subject)) {
+    let may_meet = subjects.iter().any(|subject| scope.may_match(subject));
+    if !may_meet || excluded.iter().any(|subject| scope.is_matched_by(subject)) {
         DenyApplicability::Never
     } else if policy.is_unconditional()
-        && subjects.iter().any(|subject| scope.is_within(subject))
-        && !excluded.iter().any(|subject| scope.may_meet(subject))
+        && subjects.iter().any(|subject| scope.is_matched_by(subject))
+        && !excluded.iter().any(|subject| scope.may_match(subject))
     {
         DenyApplicability::Always
     } else {

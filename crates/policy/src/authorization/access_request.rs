@@ -55,7 +55,7 @@ pub enum AccessRequestState {
     Withdrawn,
     /// It is not known to have passed `/mutate` and `/validate`, or its last approval lies in the
     /// future.
-    Disbelieved,
+    Untrusted,
 }
 
 /// An approved AccessRequest, with what it grants.
@@ -116,7 +116,7 @@ impl AccessRequest {
     #[must_use]
     pub fn state(&self, trust: Option<AccessRequestTrust>, now: Time) -> AccessRequestState {
         let Some(trust) = trust.filter(|trust| self.is_believed(*trust)) else {
-            return AccessRequestState::Disbelieved;
+            return AccessRequestState::Untrusted;
         };
         if self.is_withdrawn {
             return AccessRequestState::Withdrawn;
@@ -126,7 +126,7 @@ impl AccessRequest {
         }
         match self.period(trust.settings) {
             None => AccessRequestState::Pending,
-            Some((from, _)) if now.plus_seconds(MAX_AHEAD_SECONDS) < from => AccessRequestState::Disbelieved,
+            Some((from, _)) if now.plus_seconds(MAX_AHEAD_SECONDS) < from => AccessRequestState::Untrusted,
             Some((_, until)) if until <= now => AccessRequestState::Ended,
             Some(_) => AccessRequestState::InForce,
         }
@@ -134,7 +134,7 @@ impl AccessRequest {
 
     /// Whether `user` is the requester.
     #[must_use]
-    pub fn is_of(&self, user: &User<'_>) -> bool {
+    pub fn is_requested_by(&self, user: &User<'_>) -> bool {
         self.requester.username == user.name && self.requester.uid == user.uid
     }
 }
@@ -159,7 +159,7 @@ impl AccessRequestState {
         Self::Ended,
         Self::Denied,
         Self::Withdrawn,
-        Self::Disbelieved,
+        Self::Untrusted,
     ];
 
     /// The value of the metric's label `state`.
@@ -171,7 +171,7 @@ impl AccessRequestState {
             Self::Ended => "ended",
             Self::Denied => "denied",
             Self::Withdrawn => "withdrawn",
-            Self::Disbelieved => "disbelieved",
+            Self::Untrusted => "disbelieved",
         }
     }
 }
@@ -231,7 +231,7 @@ impl AccessGrants {
 
     /// The grants of all users that end after `now`, in the order in which those of a user are
     /// tried.
-    pub(crate) fn since(&self, now: Time) -> Vec<&AccessGrant> {
+    pub(crate) fn ending_after(&self, now: Time) -> Vec<&AccessGrant> {
         let all = self.0.values().flatten();
         let mut found: Vec<_> = all.filter(|grant| now < grant.until).collect();
         let order = |grant: &AccessGrant| (std::cmp::Reverse(grant.until), grant.request.name.clone());

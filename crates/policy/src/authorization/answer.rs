@@ -28,7 +28,7 @@ pub struct Authorization<'s> {
     /// change the decision.
     pub shadow: Vec<Shadow>,
     /// The number of rules of bindings and policies that were compared with the request.
-    pub visited: usize,
+    pub compared_rules: usize,
 }
 
 /// What a policy in mode Shadow would have decided.
@@ -72,7 +72,7 @@ pub struct AuthorizationReason<'a>(ReasonParts<'a>);
 #[derive(Clone, Default)]
 enum ReasonParts<'a> {
     #[default]
-    Nothing,
+    Empty,
     Grant {
         binding: &'a Binding,
         subject: Option<&'a Subject>,
@@ -88,7 +88,7 @@ enum ReasonParts<'a> {
 }
 
 /// The most bytes of a reason besides the names in it.
-const MAX_WORDS_BYTES: usize = 128;
+const MAX_FIXED_BYTES: usize = 128;
 
 /// How many bytes each byte of a name can become when it is quoted.
 const MAX_QUOTED_FACTOR: usize = 4;
@@ -104,7 +104,7 @@ impl Authorization<'_> {
             reason: reason.to_owned().into(),
             cause: None,
             shadow: Vec::new(),
-            visited: 0,
+            compared_rules: 0,
         }
     }
 
@@ -116,7 +116,7 @@ impl Authorization<'_> {
             reason: self.reason.into_owned(),
             cause: self.cause.map(Cause::into_owned),
             shadow: self.shadow,
-            visited: self.visited,
+            compared_rules: self.compared_rules,
         }
     }
 }
@@ -165,7 +165,7 @@ impl<'a> AuthorizationReason<'a> {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         match &self.0 {
-            ReasonParts::Nothing => true,
+            ReasonParts::Empty => true,
             ReasonParts::Grant { .. } | ReasonParts::Policy { .. } | ReasonParts::Access(_) => false,
             ReasonParts::Text(text) => text.is_empty(),
         }
@@ -191,7 +191,7 @@ impl<'a> AuthorizationReason<'a> {
     #[must_use]
     pub fn into_owned(self) -> AuthorizationReason<'static> {
         match self.0 {
-            ReasonParts::Nothing => AuthorizationReason::default(),
+            ReasonParts::Empty => AuthorizationReason::default(),
             ReasonParts::Text(text) => AuthorizationReason(ReasonParts::Text(text)),
             ReasonParts::Grant { .. } | ReasonParts::Policy { .. } | ReasonParts::Access(_) => {
                 self.to_string().into()
@@ -203,7 +203,7 @@ impl<'a> AuthorizationReason<'a> {
     /// reason does, and is written without a buffer.
     fn is_surely_short(&self) -> bool {
         let (quoted, plain) = match &self.0 {
-            ReasonParts::Nothing => (0, 0),
+            ReasonParts::Empty => (0, 0),
             ReasonParts::Text(text) => (0, text.len()),
             ReasonParts::Grant { binding, subject } => {
                 let names = binding.namespace.len() + binding.name.len() + binding.role.name.len();
@@ -219,13 +219,13 @@ impl<'a> AuthorizationReason<'a> {
         };
         quoted
             .saturating_mul(MAX_QUOTED_FACTOR)
-            .saturating_add(plain + MAX_WORDS_BYTES)
+            .saturating_add(plain + MAX_FIXED_BYTES)
             <= Self::MAX_BYTES
     }
 
     fn write_whole(&self, out: &mut impl fmt::Write) -> fmt::Result {
         match &self.0 {
-            ReasonParts::Nothing => Ok(()),
+            ReasonParts::Empty => Ok(()),
             ReasonParts::Text(text) => out.write_str(text),
             ReasonParts::Grant { binding, subject } => write_grant(out, binding, *subject),
             ReasonParts::Access(grant) => write_access(out, grant),
@@ -269,7 +269,7 @@ impl From<String> for AuthorizationReason<'_> {
 impl<'a> From<&'a AuthorizationReason<'_>> for Cow<'a, str> {
     fn from(reason: &'a AuthorizationReason<'_>) -> Self {
         match &reason.0 {
-            ReasonParts::Nothing => Cow::Borrowed(""),
+            ReasonParts::Empty => Cow::Borrowed(""),
             ReasonParts::Text(text) => Cow::Borrowed(text),
             ReasonParts::Grant { .. } | ReasonParts::Policy { .. } | ReasonParts::Access(_) => {
                 Cow::Owned(reason.to_string())

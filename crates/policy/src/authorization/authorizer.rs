@@ -43,7 +43,7 @@ pub struct Authorizer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Relevance {
     /// All match conditions hold.
-    Asked,
+    Called,
     /// The condition of this name is false.
     Skipped(String),
     /// No condition is false, but one could not be evaluated, for this reason.
@@ -90,7 +90,7 @@ impl Authorizer {
     pub fn relevance(&self, attributes: &Attributes<'_>, deadline: Deadline<'_>) -> Relevance {
         let activation = RequestActivation::new(attributes).until(deadline);
         match Condition::all(&self.match_conditions, &activation) {
-            ConditionsResult::AllTrue => Relevance::Asked,
+            ConditionsResult::AllTrue => Relevance::Called,
             ConditionsResult::False(name) => Relevance::Skipped(name.to_owned()),
             ConditionsResult::Error(name, error) => Relevance::Failed(format!("{name}: {error}")),
         }
@@ -137,7 +137,7 @@ impl Consultation {
 
     /// Keeps all opinions for [`Consultation::taken`] if `keeps`.
     #[must_use]
-    pub fn keeping(self, keeps: bool) -> Self {
+    pub fn keeping_opinions(self, keeps: bool) -> Self {
         let taken = keeps.then(Vec::new);
         Self { taken, ..self }
     }
@@ -229,7 +229,7 @@ mod tests {
             reason: AuthorizationReason::default(),
             cause: None,
             shadow: Vec::new(),
-            visited: 0,
+            compared_rules: 0,
         }
     }
 
@@ -338,8 +338,8 @@ mod tests {
         let relevance = |conditions: &[&str]| {
             authorizer(FailurePolicy::Deny, conditions).relevance(&request, Deadline::NEVER)
         };
-        assert_eq!(relevance(&[]), Relevance::Asked);
-        assert_eq!(relevance(&[holds]), Relevance::Asked);
+        assert_eq!(relevance(&[]), Relevance::Called);
+        assert_eq!(relevance(&[holds]), Relevance::Called);
         assert_eq!(
             relevance(&[holds, fails, is_false]),
             Relevance::Skipped(is_false.into())

@@ -322,11 +322,11 @@ fn request<'r>(attributes: &'r Attributes<'r>) -> Value<'r> {
     let mut entries = fields([
         ("user", Value::str(name)),
         ("uid", Value::str(uid)),
-        ("groups", texts(groups)),
+        ("groups", string_list(groups)),
     ]);
     let mut extras = Entries::new();
     for (name, values) in extra {
-        extras.insert(Key::String(Text::Borrowed(name)), texts(values));
+        extras.insert(Key::String(Text::Borrowed(name)), string_list(values));
     }
     entries.insert(field("extra"), Value::map(extras));
     match &attributes.target {
@@ -382,7 +382,7 @@ fn requirement<'r>(requirement: &'r Requirement<'r>) -> Value<'r> {
     Value::map(fields([
         ("key", Value::str(&requirement.key)),
         ("operator", Value::str(requirement.operator.as_str())),
-        ("values", texts(&requirement.values)),
+        ("values", string_list(&requirement.values)),
     ]))
 }
 
@@ -398,7 +398,7 @@ fn field(name: &'static str) -> Key<'static> {
     Key::String(Text::Borrowed(name))
 }
 
-fn texts<'r>(texts: &'r [Cow<'r, str>]) -> Value<'r> {
+fn string_list<'r>(texts: &'r [Cow<'r, str>]) -> Value<'r> {
     Value::list(texts.iter().map(|text| Value::str(text)).collect())
 }
 

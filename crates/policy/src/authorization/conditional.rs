@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::condition::{ConditionsResult, RequestActivation};
 use super::index::PolicyGroup;
 use super::reviewed_resources::{
-    FORMER_GRANT_RETENTION_SECONDS, GrantHistory, NotGranted, ReviewKnowledge, ReviewedResources,
+    GrantHistory, NotGranted, REMOVED_GRANT_RETENTION_SECONDS, ReviewKnowledge, ReviewedResources,
 };
 use super::{
     Authorization, AuthorizationPolicy, Condition, Criterion, Effect, MASTERS, Mode, NeverDeny, PolicySet,
@@ -38,7 +38,7 @@ impl PolicySet {
     /// grant after a delay, and those that were removed or changed continue to be checked for a
     /// while at `/validate`.
     #[must_use]
-    pub fn following(&self, before: Option<&Self>, now: Time) -> Self {
+    pub fn with_history(&self, before: Option<&Self>, now: Time) -> Self {
         let granting = self.policies.allow.policies.iter();
         let granting = granting.filter(|one| !one.policy.object_conditions.is_empty());
         let granting = match &self.reviewed {
@@ -49,7 +49,7 @@ impl PolicySet {
         let history = GrantHistory::following(before, granting, now);
         let objects = SharedObjects {
             policies: history.former().cloned().collect(),
-            namespaces: (*self.labels).clone(),
+            namespaces: (*self.namespace_labels).clone(),
             cluster_scoped: self.cluster_scoped.clone(),
             ..SharedObjects::default()
         };
@@ -57,12 +57,12 @@ impl PolicySet {
         let former = has_former.then(|| Self::new(objects, &NeverDeny::nobody()));
         Self {
             history: (self.reviewed.is_some() || !history.is_empty()).then(|| Arc::new(history)),
-            former: former.map(Arc::new),
+            removed_grants: former.map(Arc::new),
             ..self.clone()
         }
     }
 
-    /// Whether [`following`](Self::following) is necessary for this set after `before`.
+    /// Whether [`following`](Self::with_history) is necessary for this set after `before`.
     #[must_use]
     pub fn has_grant_history(&self, before: Option<&Self>) -> bool {
         let had = before.is_some_and(|before| before.history.is_some());
@@ -71,7 +71,7 @@ impl PolicySet {
 
     /// This set with the requests that `/validate` is known to see of its cluster.
     #[must_use]
-    pub fn reviewing(self, reviewed: Option<ReviewedResources>) -> Self {
+    pub fn with_reviewed_resources(self, reviewed: Option<ReviewedResources>) -> Self {
         Self { reviewed, ..self }
     }
 
@@ -85,12 +85,12 @@ impl PolicySet {
     /// recently.
     #[must_use]
     pub fn has_object_conditions(&self, now: Time) -> bool {
-        self.policies.has_object_conditions || self.former.is_some() || self.may_lack_former(now)
+        self.policies.has_object_conditions || self.removed_grants.is_some() || self.history_is_too_short(now)
     }
 
     /// Whether unknown Allows may have granted something shortly before `now`, because changes have
     /// not been tracked for long enough.
-    pub(crate) fn may_lack_former(&self, now: Time) -> bool {
+    pub(crate) fn history_is_too_short(&self, now: Time) -> bool {
         let history = self.history.as_ref().filter(|_| self.reviewed.is_some());
         history.is_some_and(|history| history.history_is_too_short(now))
     }
@@ -151,10 +151,10 @@ impl PolicySet {
     /// protects it, or the API server calls no authorization webhook for this user.
     pub(crate) fn is_never_refused(&self, attributes: &Attributes<'_>, deadline: Deadline<'_>) -> bool {
         let reviewed = self.reviewed.as_ref();
-        self.protects(&attributes.user)
+        self.never_denies_user(&attributes.user)
             || self.is_protected(attributes)
             || is_master(&attributes.user)
-            || reviewed.is_some_and(|reviewed| reviewed.is_never_asked(attributes, deadline))
+            || reviewed.is_some_and(|reviewed| reviewed.calls_no_webhook(attributes, deadline))
     }
 
     /// The policies with objectConditions of this effect and mode that have a rule for the request
@@ -177,16 +177,16 @@ impl PolicySet {
     }
 
     /// The same for Allows that were removed or changed recently.
-    pub(crate) fn former_policies(
+    pub(crate) fn removed_policies(
         &self,
         attributes: &Attributes<'_>,
         now: Time,
     ) -> Vec<ConditionalPolicy<'_>> {
-        let (Some(history), Some(set)) = (&self.history, &self.former) else {
+        let (Some(history), Some(set)) = (&self.history, &self.removed_grants) else {
             return Vec::new();
         };
         let mut found = set.conditional_policies((Effect::Allow, Mode::Enforce), attributes, now);
-        found.retain(|found| history.judges(found.policy, now));
+        found.retain(|found| history.still_checks(found.policy, now));
         found
     }
 
@@ -203,7 +203,7 @@ impl PolicySet {
         for rule in group.rules_for(&ids) {
             let policy = &rule.policy.policy;
             let needs_validation = policy.effect == effect && !policy.object_conditions.is_empty();
-            if !needs_validation || !is_in_force(policy, now) || !query.is_of_sort(rule) {
+            if !needs_validation || !is_in_force(policy, now) || !query.is_same_kind_as(rule) {
                 continue;
             }
             // The labels may have been different when the request was allowed.
@@ -232,7 +232,7 @@ fn is_in_force(policy: &AuthorizationPolicy, now: Time) -> bool {
     let validity = &policy.validity;
     let has_begun = validity.not_before.is_none_or(|start| start <= now);
     let lag = match policy.effect {
-        Effect::Allow => FORMER_GRANT_RETENTION_SECONDS,
+        Effect::Allow => REMOVED_GRANT_RETENTION_SECONDS,
         Effect::Deny | Effect::Limit => 0,
     };
     has_begun && validity.not_after.is_none_or(|end| now < end.plus_seconds(lag))

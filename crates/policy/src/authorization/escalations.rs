@@ -29,7 +29,7 @@ use crate::authorization::access::SubjectScope;
 use crate::authorization::matching::NamespacePattern;
 use crate::authorization::{OpenRequest, PolicySet, ServiceAccount, Subject, SubjectKind};
 use crate::model::CauseKind;
-use actors::{Actor, AskedName, Question};
+use actors::{Actor, Question, QuestionName};
 
 pub use actors::StepKind;
 pub(crate) use known_steps::RUNS;
@@ -143,7 +143,7 @@ pub(crate) struct Universe {
     /// Sorted.
     pub(crate) namespaces: Vec<String>,
     pub(crate) subjects: BTreeSet<SubjectScope>,
-    pub(crate) requests: Vec<(OpenRequest, AskedName)>,
+    pub(crate) requests: Vec<(OpenRequest, QuestionName)>,
 }
 
 /// The namespaces that an API server creates itself.
@@ -157,7 +157,7 @@ const EVERYTHING: Question = Question {
     resource: "*",
     subresource: "",
     is_namespaced: true,
-    name: AskedName::Any,
+    name: QuestionName::Any,
 };
 
 // === impl Universe ===
@@ -176,7 +176,7 @@ impl Universe {
             .collect();
         if let EscalationTarget::Request(request) = &query.to {
             let request = request.clone().normalized(&set.cluster_scoped);
-            requests.push((request, AskedName::Any));
+            requests.push((request, QuestionName::Any));
         }
         Self {
             namespaces,
@@ -241,7 +241,7 @@ fn namespaces(set: &PolicySet, subjects: &BTreeSet<SubjectScope>) -> Vec<String>
     let of_rules = rules.flat_map(|rule| rule.namespaces.iter().chain(&rule.exclude_namespaces));
     let of_rules = of_rules.filter_map(|pattern| match pattern {
         NamespacePattern::Named(name) => Some(name.clone()),
-        NamespacePattern::Without | NamespacePattern::Prefix(_) => None,
+        NamespacePattern::ClusterScope | NamespacePattern::Prefix(_) => None,
     });
     let labelled = set.namespaces.known().map(str::to_owned);
     let own = OWN_NAMESPACES.map(str::to_owned);

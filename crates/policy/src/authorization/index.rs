@@ -19,8 +19,8 @@ use smallvec::SmallVec;
 
 use super::interner::{FastMap, Interner, PrefixInterner};
 use super::matching::{
-    ClusterScoped, NamespacePattern, Narrowness, RequestedResource, asks_for_collection,
-    compare_resource_rule, namespace_of,
+    ClusterScoped, NamespacePattern, Narrowness, RequestedResource, compare_resource_rule,
+    is_collection_verb, selectable_namespace,
 };
 use super::rbac::{PathPattern, WildcardSet};
 use super::{Effect, NamespaceLabels, ResourceRule, RuleMatch, Subject, SubjectKind};
@@ -79,7 +79,7 @@ pub(crate) struct ResourceQuery<'s, 'r> {
     pub(crate) namespaces: TermIds,
     /// The namespace whose labels selectors are matched with; empty for none.
     pub(crate) labelled_namespace: &'r str,
-    pub(crate) in_namespace: InNamespace<'s>,
+    pub(crate) in_namespace: RequestNamespace<'s>,
     /// Whether the request is for all namespaces, because it is for a collection and names no
     /// namespace.
     pub(crate) all_namespaces: bool,
@@ -118,7 +118,7 @@ pub(crate) struct NamespaceSelectors(FastMap<LabelSelector, u32>);
 #[derive(Debug, Default)]
 pub(crate) struct NamespaceIndex {
     /// Whether there is any selector.
-    is_asked: bool,
+    has_selectors: bool,
     /// The namespaces whose labels are known.
     known: FastMap<Box<str>, KnownNamespace>,
 }
@@ -134,7 +134,7 @@ enum KnownNamespace {
 
 /// The namespace of a request, for selectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum InNamespace<'s> {
+pub(crate) enum RequestNamespace<'s> {
     /// The request is in no namespace, or no policy has a selector.
     None,
     /// A namespace that these selectors select.
@@ -182,7 +182,7 @@ impl PolicyTerms {
 
     pub(crate) fn add_namespace(&mut self, pattern: &NamespacePattern) -> u32 {
         match pattern {
-            NamespacePattern::Without => self.add_text(""),
+            NamespacePattern::ClusterScope => self.add_text(""),
             NamespacePattern::Named(name) => self.add_text(name),
             NamespacePattern::Prefix(prefix) => self.namespace_prefixes.intern(prefix, &mut self.count),
         }
@@ -199,9 +199,9 @@ impl PolicyTerms {
     /// and one for each length of a prefix.
     pub(crate) fn ids_of(&self, user: &User<'_>) -> TermIds {
         let mut ids = TermIds::new();
-        add(&mut ids, &user.name, &self.users, &self.user_prefixes);
+        add_ids(&mut ids, &user.name, &self.users, &self.user_prefixes);
         for group in &user.groups {
-            add(&mut ids, group, &self.groups, &self.group_prefixes);
+            add_ids(&mut ids, group, &self.groups, &self.group_prefixes);
         }
         ids
     }
@@ -216,7 +216,7 @@ impl PolicyTerms {
 }
 
 /// Adds the number of `text`, and those of its prefixes.
-fn add(ids: &mut TermIds, text: &str, texts: &Interner, prefixes: &PrefixInterner) {
+fn add_ids(ids: &mut TermIds, text: &str, texts: &Interner, prefixes: &PrefixInterner) {
     if let Some(id) = texts.get(text) {
         ids.push(id);
     }
@@ -252,15 +252,15 @@ impl<'s, 'r> ResourceQuery<'s, 'r> {
         namespaces: &'s NamespaceIndex,
         cluster_scoped: &'s ClusterScoped,
     ) -> Self {
-        let labelled_namespace = namespace_of(request);
-        let is_collection = asks_for_collection(&request.verb);
+        let labelled_namespace = selectable_namespace(request);
+        let is_collection = is_collection_verb(&request.verb);
         let mut namespace_ids = TermIds::new();
         if request.namespace.is_empty() {
             // No prefix matches the absence of a namespace, not even the empty prefix.
             namespace_ids.extend(terms.texts.get(""));
         } else {
             let prefixes = &terms.namespace_prefixes;
-            add(&mut namespace_ids, &request.namespace, &terms.texts, prefixes);
+            add_ids(&mut namespace_ids, &request.namespace, &terms.texts, prefixes);
         }
         Self {
             request,
@@ -284,11 +284,13 @@ impl ResourceQuery<'_, '_> {
     pub(crate) fn compare(&self, effect: Effect, rule: &ResourceRule, selector: Option<u32>) -> RuleMatch {
         let is_listed = |selectors: &[u32]| selector.is_some_and(|own| selectors.binary_search(&own).is_ok());
         let selected = |selector: &LabelSelector| match self.in_namespace {
-            InNamespace::None => SelectorMatch::No,
-            InNamespace::Known(selectors) if is_listed(selectors) => SelectorMatch::Yes,
-            InNamespace::Labelled(labels) if selector.matches(|key| labels.get(key)) => SelectorMatch::Yes,
-            InNamespace::Known(_) | InNamespace::Labelled(_) => SelectorMatch::No,
-            InNamespace::Unknown => selector.selects_by_name(self.labelled_namespace),
+            RequestNamespace::None => SelectorMatch::No,
+            RequestNamespace::Known(selectors) if is_listed(selectors) => SelectorMatch::Yes,
+            RequestNamespace::Labelled(labels) if selector.matches(|key| labels.get(key)) => {
+                SelectorMatch::Yes
+            }
+            RequestNamespace::Known(_) | RequestNamespace::Labelled(_) => SelectorMatch::No,
+            RequestNamespace::Unknown => selector.selects_by_name(self.labelled_namespace),
         };
         let (narrowness, scoped) = (&self.narrowness, self.cluster_scoped);
         compare_resource_rule(effect, rule, self.request, selected, narrowness, scoped)
@@ -298,7 +300,7 @@ impl ResourceQuery<'_, '_> {
 impl<'r> NonResourceQuery<'r> {
     fn new(path: &'r str, verb: &'r str, terms: &PolicyTerms) -> Self {
         let mut paths = TermIds::new();
-        add(&mut paths, path, &terms.texts, &terms.path_prefixes);
+        add_ids(&mut paths, path, &terms.texts, &terms.path_prefixes);
         Self {
             path,
             verb,
@@ -350,10 +352,10 @@ impl NamespaceSelectors {
             by_label.add((number, selector));
         }
         let mut index = NamespaceIndex {
-            is_asked: !self.0.is_empty(),
+            has_selectors: !self.0.is_empty(),
             known: FastMap::default(),
         };
-        for (name, labels) in labels.iter().filter(|_| index.is_asked) {
+        for (name, labels) in labels.iter().filter(|_| index.has_selectors) {
             comparisons = comparisons.saturating_sub(by_label.candidates(labels).take(comparisons).count());
             let known = if comparisons == 0 {
                 KnownNamespace::Labelled(Arc::clone(labels))
@@ -376,7 +378,7 @@ impl NamespaceIndex {
         labels.insert(NAMESPACE_NAME_LABEL.to_owned(), name.to_owned());
         known.insert(name.into(), KnownNamespace::Labelled(Arc::new(labels)));
         Self {
-            is_asked: true,
+            has_selectors: true,
             known,
         }
     }
@@ -405,14 +407,14 @@ impl NamespaceIndex {
     }
 
     /// The state of the namespace `name`, which is empty for none.
-    pub(crate) fn find(&self, name: &str) -> InNamespace<'_> {
-        if name.is_empty() || !self.is_asked {
-            return InNamespace::None;
+    pub(crate) fn find(&self, name: &str) -> RequestNamespace<'_> {
+        if name.is_empty() || !self.has_selectors {
+            return RequestNamespace::None;
         }
         match self.known.get(name) {
-            Some(KnownNamespace::SelectedBy(selectors)) => InNamespace::Known(selectors),
-            Some(KnownNamespace::Labelled(labels)) => InNamespace::Labelled(labels),
-            None => InNamespace::Unknown,
+            Some(KnownNamespace::SelectedBy(selectors)) => RequestNamespace::Known(selectors),
+            Some(KnownNamespace::Labelled(labels)) => RequestNamespace::Labelled(labels),
+            None => RequestNamespace::Unknown,
         }
     }
 }
@@ -469,7 +471,7 @@ mod tests {
         let index = selectors.resolve_within(4, &names.into());
         let found = ["a", "c", "d", "f"].map(|name| index.find(name));
         let labels = BTreeMap::new();
-        assert_eq!(found[..2], [InNamespace::Known(&[0]); 2]);
-        assert_eq!(found[2..], [InNamespace::Labelled(&labels); 2]);
+        assert_eq!(found[..2], [RequestNamespace::Known(&[0]); 2]);
+        assert_eq!(found[2..], [RequestNamespace::Labelled(&labels); 2]);
     }
 }

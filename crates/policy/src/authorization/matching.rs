@@ -31,7 +31,7 @@ pub use resource::{Narrowness, RequestedResource, ResourcePattern, Wildcard};
 const NAMESPACES: &str = "namespaces";
 
 /// Whether `request` is within `rule` of an Allow or Limit, or touches `rule` of a Deny. `selected`
-/// returns whether the rule's `namespaceSelector` selects [`namespace_of`] the request; `scoped`
+/// returns whether the rule's `namespaceSelector` selects [`selectable_namespace`] the request; `scoped`
 /// contains the custom resources that are known to be cluster-scoped.
 pub fn compare_resource_rule(
     effect: Effect,
@@ -81,7 +81,7 @@ pub fn compare_path_rule(effect: Effect, rule: &NonResourceRule, path: &str, ver
 /// The namespace whose labels a `namespaceSelector` is matched with; empty for none. A request for
 /// `namespaces/NAME` counts as one in NAME.
 #[must_use]
-pub fn namespace_of<'r>(request: &'r ResourceAttributes<'_>) -> &'r str {
+pub fn selectable_namespace<'r>(request: &'r ResourceAttributes<'_>) -> &'r str {
     if request.group.is_empty()
         && !request.name.is_empty()
         && request.resource.starts_with(NAMESPACES)
@@ -96,7 +96,7 @@ pub fn namespace_of<'r>(request: &'r ResourceAttributes<'_>) -> &'r str {
 /// Whether a request with this verb is for all objects or namespaces, if it does not name one. A
 /// requested `*` includes these verbs.
 #[must_use]
-pub fn asks_for_collection(verb: &str) -> bool {
+pub fn is_collection_verb(verb: &str) -> bool {
     matches!(verb, "list" | "watch" | "deletecollection" | "*")
 }
 
@@ -137,7 +137,7 @@ fn is_excluded(
         _ if written.is_empty() => false,
         Effect::Allow | Effect::Limit => {
             is_one(&request.namespace)
-                || is_one(namespace_of(request))
+                || is_one(selectable_namespace(request))
                 || is_for_all_namespaces(request, scoped)
         }
         Effect::Deny => is_one(&request.namespace) && !is_for_all_namespaces(request, scoped),
@@ -152,7 +152,7 @@ fn touches_all_namespaces(effect: Effect, request: &ResourceAttributes<'_>, scop
 /// Whether the request is for the objects of all namespaces.
 fn is_for_all_namespaces(request: &ResourceAttributes<'_>, scoped: &ClusterScoped) -> bool {
     request.namespace.is_empty()
-        && asks_for_collection(&request.verb)
+        && is_collection_verb(&request.verb)
         && !scoped.contains(&request.group, RequestedResource::of(request).resource)
 }
 
@@ -174,8 +174,7 @@ fn is_selected(
 }
 
 fn has_name(effect: Effect, written: &[String], request: &ResourceAttributes<'_>) -> bool {
-    let across_names =
-        effect == Effect::Deny && request.name.is_empty() && asks_for_collection(&request.verb);
+    let across_names = effect == Effect::Deny && request.name.is_empty() && is_collection_verb(&request.verb);
     written.is_empty()
         || across_names
         || !request.name.is_empty() && written.iter().any(|name| *name == request.name)

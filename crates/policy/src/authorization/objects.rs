@@ -314,7 +314,7 @@ pub struct NonResourceRule {
 
 impl ResourceRule {
     /// Whether the rule depends on the namespace of a request.
-    pub(crate) fn asks_for_namespaces(&self) -> bool {
+    pub(crate) fn depends_on_namespace(&self) -> bool {
         !self.namespaces.is_empty()
             || !self.exclude_namespaces.is_empty()
             || self.namespace_selector.is_some()

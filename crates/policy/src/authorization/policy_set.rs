@@ -51,19 +51,19 @@ pub struct PolicySet {
     pub(crate) namespaces: Arc<NamespaceIndex>,
     pub(crate) never_deny: Arc<NeverDenyMatcher>,
     pub(crate) cluster_scoped: ClusterScoped,
-    pub(crate) labels: Arc<NamespaceLabels>,
+    pub(crate) namespace_labels: Arc<NamespaceLabels>,
     /// All AccessRequests of the cluster.
     pub(crate) access_requests: Arc<Vec<Arc<AccessRequest>>>,
     /// Which AccessRequests grant; `None` if none does.
     pub(crate) trust: Option<AccessRequestTrust>,
     /// What the AccessRequests grant; `None` if nothing.
-    pub(crate) access: Option<Arc<AccessGrants>>,
+    pub(crate) access_grants: Option<Arc<AccessGrants>>,
     /// The requests that `/validate` is known to see.
     pub(crate) reviewed: Option<ReviewedResources>,
     /// The changes of Allows with objectConditions, if they are tracked.
     pub(crate) history: Option<Arc<GrantHistory>>,
     /// A set of the Allows with objectConditions that were removed or changed recently.
-    pub(crate) former: Option<Arc<Self>>,
+    pub(crate) removed_grants: Option<Arc<Self>>,
 }
 
 /// The differences between a set and the next one.
@@ -226,16 +226,16 @@ impl PolicySet {
             roles: Arc::new(roles),
             is_aggregated,
             namespaces: Arc::new(policies.selectors.resolve(&namespaces)),
-            labels: Arc::new(namespaces),
+            namespace_labels: Arc::new(namespaces),
             policies,
             never_deny,
             cluster_scoped,
             access_requests: Arc::new(access_requests),
             trust: None,
-            access: None,
+            access_grants: None,
             reviewed: None,
             history: None,
-            former: None,
+            removed_grants: None,
         }
     }
 
@@ -265,8 +265,8 @@ impl PolicySet {
             Some(ChangedPolicies::SharedWith(other)) => set.policies = Arc::clone(&other.policies),
         }
         if are_other || change.namespaces.is_some() {
-            set.labels = change.namespaces.map_or(set.labels, Arc::new);
-            set.namespaces = Arc::new(set.policies.selectors.resolve(&set.labels));
+            set.namespace_labels = change.namespaces.map_or(set.namespace_labels, Arc::new);
+            set.namespaces = Arc::new(set.policies.selectors.resolve(&set.namespace_labels));
         }
         Some(set)
     }
@@ -297,12 +297,12 @@ impl PolicySet {
 
     fn index_access(&mut self) {
         let grants = |trust| AccessGrants::new(&self.access_requests, &self.roles, trust);
-        self.access = self.trust.and_then(grants).map(Arc::new);
+        self.access_grants = self.trust.and_then(grants).map(Arc::new);
     }
 
     /// This set, with AccessRequests granting according to `trust`; with `None` they grant nothing.
     #[must_use]
-    pub fn trusting(mut self, trust: Option<AccessRequestTrust>) -> Self {
+    pub fn with_access_request_trust(mut self, trust: Option<AccessRequestTrust>) -> Self {
         self.trust = trust;
         self.index_access();
         self
@@ -323,7 +323,7 @@ impl PolicySet {
             access_requests,
             ..self.clone()
         };
-        set.trusting(Some(AccessRequestTrust {
+        set.with_access_request_trust(Some(AccessRequestTrust {
             settings,
             since: None,
         }))
@@ -342,7 +342,7 @@ impl PolicySet {
         attributes: &Attributes<'_>,
         now: Time,
     ) -> bool {
-        let grants = self.access.as_deref().filter(|_| policy.liftable);
+        let grants = self.access_grants.as_deref().filter(|_| policy.liftable);
         let mut own = grants
             .into_iter()
             .flat_map(|grants| grants.of(&attributes.user, now));
@@ -373,8 +373,9 @@ impl PolicySet {
 
     /// Whether rules about namespaces mean the same in both sets: they have the same labels of
     /// namespaces and the same cluster-scoped resources.
-    pub(crate) fn resolves_as(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.labels, &other.labels) && self.cluster_scoped == other.cluster_scoped
+    pub(crate) fn has_same_namespaces(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.namespace_labels, &other.namespace_labels)
+            && self.cluster_scoped == other.cluster_scoped
     }
 
     /// An address that is equal for sets that [share their policies](Self::shares_policies), as
@@ -399,7 +400,7 @@ impl PolicySet {
 
     /// Whether `neverDeny` names `user`, so that all requests of the user are protected.
     #[must_use]
-    pub fn protects(&self, user: &User<'_>) -> bool {
+    pub fn never_denies_user(&self, user: &User<'_>) -> bool {
         self.never_deny.matches_user(user)
     }
 
@@ -418,9 +419,9 @@ impl PolicySet {
     /// example if AccessRequests grant.
     #[must_use]
     pub fn time_boundaries(&self) -> Option<Vec<Time>> {
-        let is_steady = self.access.is_none()
+        let is_steady = self.access_grants.is_none()
             && self.history.is_none()
-            && self.former.is_none()
+            && self.removed_grants.is_none()
             && !self.policies.has_object_conditions;
         is_steady.then(|| self.policies.time_boundaries().collect())
     }
@@ -440,7 +441,7 @@ impl PolicySet {
     /// the labels of the namespace are known, these are kept.
     pub(crate) fn with_namespace(&self, name: &str, labels: &BTreeMap<String, String>) -> Self {
         let mut set = self.clone();
-        if !self.labels.contains_key(name) {
+        if !self.namespace_labels.contains_key(name) {
             set.namespaces = Arc::new(NamespaceIndex::of_one(name, labels));
         }
         set
@@ -449,7 +450,7 @@ impl PolicySet {
     /// Whether the labels of any namespace are known.
     #[must_use]
     pub fn knows_namespaces(&self) -> bool {
-        !self.labels.is_empty()
+        !self.namespace_labels.is_empty()
     }
 
     /// The name and end of each policy that has an end, including those that have ended.

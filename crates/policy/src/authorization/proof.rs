@@ -24,9 +24,9 @@ mod words;
 
 use crate::model::Deadline;
 
-pub use condition::{AskedNamespaceLabels, Outcomes, Side};
-pub use difference::{Answer, DecisionChange, changed_reasons, difference};
-pub use idle::{IdlePart, idle_parts};
+pub use condition::{NamespaceLabelRequirements, Outcomes, Side};
+pub use difference::{Answer, DecisionChange, changed_causes, difference};
+pub use idle::{RedundantPart, redundant_parts};
 pub use invariant::{Breach, InvariantProof, InvariantStatus, MAX_BREACHES, UnknownRoles};
 pub use region::Region;
 pub(crate) use sets::groups_of_account;
@@ -36,7 +36,7 @@ pub use words::{RegionSummary, request_in_words};
 
 /// Bounds the number of regions in a list, because users can write products of rules, subjects and
 /// names.
-pub(crate) struct RegionRoom<'d> {
+pub(crate) struct RegionBudget<'d> {
     limit: WorkLimit<'d>,
     /// The weight of the regions so far; a region with many strings counts as several.
     weight: usize,
@@ -72,8 +72,8 @@ pub enum ProofLimitError {
 
 impl<'d> WorkLimit<'d> {
     /// A bound for a list of regions.
-    pub(crate) const fn room(self) -> RegionRoom<'d> {
-        RegionRoom {
+    pub(crate) const fn room(self) -> RegionBudget<'d> {
+        RegionBudget {
             limit: self,
             weight: 0,
             count: 0,
@@ -84,7 +84,7 @@ impl<'d> WorkLimit<'d> {
     ///
     /// # Errors
     /// The deadline has passed.
-    pub(crate) fn in_time(self) -> Result<(), ProofLimitError> {
+    pub(crate) fn check_deadline(self) -> Result<(), ProofLimitError> {
         match (self.deadline.expired)() {
             true => Err(ProofLimitError::Deadline),
             false => Ok(()),
@@ -92,15 +92,15 @@ impl<'d> WorkLimit<'d> {
     }
 }
 
-// === impl RegionRoom ===
+// === impl RegionBudget ===
 
-impl RegionRoom<'_> {
+impl RegionBudget<'_> {
     /// Checks the deadline.
     ///
     /// # Errors
     /// The deadline has passed.
     pub(crate) fn in_time(&self) -> Result<(), ProofLimitError> {
-        self.limit.in_time()
+        self.limit.check_deadline()
     }
 
     /// Counts a region of this weight, which is about to be added.
@@ -111,7 +111,7 @@ impl RegionRoom<'_> {
         self.weight += weight;
         self.count += 1;
         if self.count.is_multiple_of(256) {
-            self.limit.in_time()?;
+            self.limit.check_deadline()?;
         }
         match self.weight > self.limit.parts {
             true => Err(ProofLimitError::Parts),

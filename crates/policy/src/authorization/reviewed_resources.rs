@@ -24,7 +24,7 @@ pub struct ReviewedResources {
     pub own_namespace: Option<String>,
     /// The API server's own authorization webhooks. If none of them is called for a user, another
     /// authorizer allows the user's requests.
-    pub asked: Arc<[Authorizer]>,
+    pub authorizers: Arc<[Authorizer]>,
 }
 
 /// How it is known what `/validate` sees of a cluster.
@@ -95,7 +95,7 @@ pub const NEW_GRANT_DELAY_SECONDS: i64 = 10;
 
 /// How long an Allow that was removed, changed or ended is still checked as it was, in seconds:
 /// longer than an API server caches a decision.
-pub const FORMER_GRANT_RETENTION_SECONDS: i64 = 600;
+pub const REMOVED_GRANT_RETENTION_SECONDS: i64 = 600;
 
 /// The maximum of removed or changed policies that are still checked. The newest are kept.
 const MAX_FORMER: usize = 10_000;
@@ -125,7 +125,7 @@ const LEFT_OUT_RESOURCES: [(&str, &str); 8] = [
 ];
 
 /// Resources that they exclude without their other subresources.
-const LEFT_OUT_ALONE: [(&str, &str); 3] =
+const LEFT_OUT_WITHOUT_SUBRESOURCES: [(&str, &str); 3] =
     [("", "nodes"), ("", "pods/binding"), ("", "serviceaccounts/token")];
 
 /// Subresources that they exclude for all resources.
@@ -138,7 +138,7 @@ pub(crate) fn is_left_out(group: &str, resource: &str) -> bool {
     let (name, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     LEFT_OUT_SUBRESOURCES.contains(&subresource)
         || LEFT_OUT_RESOURCES.contains(&(group, name))
-        || LEFT_OUT_ALONE.contains(&(group, resource))
+        || LEFT_OUT_WITHOUT_SUBRESOURCES.contains(&(group, resource))
 }
 
 /// Whether an API server itself serves `resource` of `group`. Groups of Kubernetes may also contain
@@ -219,14 +219,14 @@ impl ReviewedResources {
 
     /// Whether the API server calls none of its authorization webhooks for the request. If these
     /// are unknown, the AuthorizationConfiguration that `portcullis init` writes is assumed.
-    pub(crate) fn is_never_asked(&self, attributes: &Attributes<'_>, deadline: Deadline<'_>) -> bool {
+    pub(crate) fn calls_no_webhook(&self, attributes: &Attributes<'_>, deadline: Deadline<'_>) -> bool {
         let is_skipped = |one: &Authorizer| {
             let relevance = one.relevance(attributes, deadline);
             matches!(relevance, Relevance::Skipped(_))
         };
-        match self.asked.is_empty() {
+        match self.authorizers.is_empty() {
             true => attributes.skips_authorization_webhook(),
-            false => self.asked.iter().all(is_skipped),
+            false => self.authorizers.iter().all(is_skipped),
         }
     }
 }
@@ -272,7 +272,7 @@ impl GrantHistory {
             let since = same.and_then(|same| before?.since.get(&address(same)).copied());
             history.since.insert(address(policy), since.unwrap_or(now));
         }
-        let until = now.plus_seconds(FORMER_GRANT_RETENTION_SECONDS);
+        let until = now.plus_seconds(REMOVED_GRANT_RETENTION_SECONDS);
         let is_gone = |one: &&Arc<AuthorizationPolicy>| {
             let own = names.get(&one.name);
             own.is_none_or(|own| !is_same(own, one))
@@ -294,7 +294,7 @@ impl GrantHistory {
     /// Whether removals are unknown that happened while a decision that an API server still caches
     /// at `now` was made.
     pub(crate) fn history_is_too_short(&self, now: Time) -> bool {
-        now < self.began.plus_seconds(FORMER_GRANT_RETENTION_SECONDS)
+        now < self.began.plus_seconds(REMOVED_GRANT_RETENTION_SECONDS)
     }
 
     /// Whether `policy` is so new at `now` that other gateways may not have it. A policy that is
@@ -310,7 +310,7 @@ impl GrantHistory {
     }
 
     /// Whether `policy`, which was removed or changed, is still checked at `now`.
-    pub(crate) fn judges(&self, policy: &Arc<AuthorizationPolicy>, now: Time) -> bool {
+    pub(crate) fn still_checks(&self, policy: &Arc<AuthorizationPolicy>, now: Time) -> bool {
         let mut former = self.former.iter();
         former.any(|(one, until)| Arc::ptr_eq(one, policy) && now < *until)
     }

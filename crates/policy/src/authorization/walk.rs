@@ -237,7 +237,11 @@ impl<'s, 'r> WalkRequest<'s, 'r> {
     /// The first AccessRequest in force that grants the request, and that lifts the policy `lifted`
     /// if one is given, with the rule of its role.
     fn access(&self, lifted: Option<&str>, visited: &mut usize) -> Option<(&'s AccessGrant, usize)> {
-        let grants = self.set.access.as_deref().filter(|_| self.uses_access_requests)?;
+        let grants = self
+            .set
+            .access_grants
+            .as_deref()
+            .filter(|_| self.uses_access_requests)?;
         let mut own = grants.of(&self.attributes.user, self.now);
         own.find_map(|grant| {
             if !lifted.is_none_or(|name| grant.lifts(name)) {
@@ -305,7 +309,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
             reason,
             cause,
             shadow,
-            visited,
+            compared_rules: visited,
         };
         (authorization, recorder)
     }
@@ -324,7 +328,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
             reason,
             cause,
             shadow: self.shadow,
-            visited: self.visited,
+            compared_rules: self.visited,
         }
     }
 
@@ -356,7 +360,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
         let request = self.request;
         let found = request.access(None, &mut self.visited);
         if R::DETAILED {
-            let own = request.set.access.iter();
+            let own = request.set.access_grants.iter();
             for grant in own.flat_map(|grants| grants.of(&request.attributes.user, request.now)) {
                 let rule = grant.allowing_rule(request.attributes, &mut 0);
                 let finding = rule.map_or(

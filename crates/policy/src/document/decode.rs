@@ -173,7 +173,7 @@ impl<'d> Repairs<'d> {
         }
         self.report(at, failure);
         self.left_out.push(at.clone());
-        self.failures.len() < MAX_FAILURES && self.rest.root.leave_out(at.steps())
+        self.failures.len() < MAX_FAILURES && self.rest.root.remove(at.steps())
     }
 
     fn report(&mut self, at: &FieldPath, failure: &Failure) {
@@ -185,9 +185,9 @@ impl<'d> Repairs<'d> {
     fn fill(&mut self, path: &FieldPath, number: usize) -> bool {
         let value = placeholder(number).filter(|_| self.failures.len() < MAX_FAILURES);
         if number > 0 {
-            self.rest.root.leave_out(path.steps());
+            self.rest.root.remove(path.steps());
         }
-        value.is_some_and(|value| self.rest.root.fill_in(path.steps(), value))
+        value.is_some_and(|value| self.rest.root.insert(path.steps(), value))
     }
 }
 

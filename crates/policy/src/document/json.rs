@@ -78,15 +78,15 @@ impl<'t> Reader<'t> {
 
     /// Reads the next value; `None` at the end.
     pub(crate) fn next_value(&mut self) -> Result<Option<Node>> {
-        self.space();
+        self.skip_space();
         if self.at >= self.text.len() {
             return Ok(None);
         }
-        self.check()?;
+        self.check_is_json()?;
         self.left = self.max_values;
         let mut open = Vec::new();
         loop {
-            if let Some(value) = self.begin(&mut open)?
+            if let Some(value) = self.begin_value(&mut open)?
                 && let Some(value) = self.complete(value, &mut open)?
             {
                 return Ok(Some(value));
@@ -96,7 +96,7 @@ impl<'t> Reader<'t> {
 
     /// Checks that a JSON value comes next. If not, the text may be YAML, and the error is one of
     /// syntax. But text that begins with a number or a literal and goes on is neither.
-    fn check(&self) -> Result<()> {
+    fn check_is_json(&self) -> Result<()> {
         let rest = self.text.get(self.at..).unwrap_or_default();
         let mut values = serde_json::Deserializer::from_str(rest).into_iter::<&RawValue>();
         if let Some(Ok(_)) = values.next() {
@@ -114,8 +114,8 @@ impl<'t> Reader<'t> {
     }
 
     /// Reads a scalar or an empty list or mapping; opens any other list or mapping.
-    fn begin(&mut self, open: &mut Vec<OpenValue>) -> Result<Option<Node>> {
-        self.space();
+    fn begin_value(&mut self, open: &mut Vec<OpenValue>) -> Result<Option<Node>> {
+        self.skip_space();
         let start = self.start();
         self.count(1)?;
         let value = match self.byte() {
@@ -200,7 +200,7 @@ impl<'t> Reader<'t> {
     }
 
     fn key(&mut self, keys: &mut HashSet<String>) -> Result<(String, Start)> {
-        self.space();
+        self.skip_space();
         let start = self.start();
         if self.byte() != b'"' {
             return Err(self.wrong("a key in quotes is missing"));
@@ -296,13 +296,13 @@ impl<'t> Reader<'t> {
 
     /// Consumes `byte` if it comes next.
     fn take(&mut self, byte: u8) -> bool {
-        self.space();
+        self.skip_space();
         let is_next = self.byte() == byte;
         self.at += usize::from(is_next);
         is_next
     }
 
-    fn space(&mut self) {
+    fn skip_space(&mut self) {
         loop {
             match self.byte() {
                 b' ' | b'\t' | b'\r' => self.at += 1,

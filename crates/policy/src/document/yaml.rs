@@ -80,7 +80,7 @@ pub(crate) fn parse(text: &str, line: u32, max_values: usize) -> Result<Option<N
 }
 
 fn read(text: &str, max_values: usize) -> Result<Option<Node>, Unreadable> {
-    match parser::EventParser::new(text, max_values).document()? {
+    match parser::YamlParser::new(text, max_values).document()? {
         Some(tree) => build(&tree, max_values).map(Some),
         None => Ok(None),
     }
@@ -115,14 +115,14 @@ struct DocumentBuilder<'t> {
 struct MappingEntries {
     entries: Vec<Entry>,
     /// The origin of each entry.
-    origins: Vec<AnchorOrigin>,
+    origins: Vec<EntryOrigin>,
     /// The position of each key, once there are more than [`MAX_UNINDEXED_KEYS`].
     index: HashMap<String, usize>,
 }
 
 #[derive(Clone, Copy)]
-struct AnchorOrigin {
-    sort: Discriminant<ResolvedScalar>,
+struct EntryOrigin {
+    scalar_type: Discriminant<ResolvedScalar>,
     /// Whether the entry was merged from another mapping.
     merged: bool,
 }
@@ -130,7 +130,7 @@ struct AnchorOrigin {
 /// A key as a string, and the type it was written with: `1` and `"1"` are the same string.
 struct MappingKey {
     text: String,
-    sort: Discriminant<ResolvedScalar>,
+    scalar_type: Discriminant<ResolvedScalar>,
 }
 
 // === impl DocumentBuilder ===
@@ -363,7 +363,7 @@ impl<'t> DocumentBuilder<'t> {
         };
         Ok(MappingKey {
             text,
-            sort: mem::discriminant(&meaning),
+            scalar_type: mem::discriminant(&meaning),
         })
     }
 }
@@ -379,8 +379,14 @@ impl MappingEntries {
         merged: bool,
     ) -> Result<(), Unreadable> {
         let (line, column) = place;
-        let MappingKey { text, sort } = key;
-        let origin = AnchorOrigin { sort, merged };
+        let MappingKey {
+            text,
+            scalar_type: sort,
+        } = key;
+        let origin = EntryOrigin {
+            scalar_type: sort,
+            merged,
+        };
         let Some(at) = self.find(&text) else {
             self.push(text, place, value, origin);
             return Ok(());
@@ -390,7 +396,7 @@ impl MappingEntries {
         };
         // A merged entry is replaced by a later one.
         if !known.merged {
-            let message = duplicate(&text, old.line, merged, known.sort == sort);
+            let message = duplicate(&text, old.line, merged, known.scalar_type == sort);
             return Err(Unreadable::new(line, column, Reason::Content, message));
         }
         (old.line, old.column) = (line.saturating_add(1), column_number(column));
@@ -406,7 +412,7 @@ impl MappingEntries {
         self.entries.iter().position(|entry| entry.key == key)
     }
 
-    fn push(&mut self, key: String, (line, column): (u32, usize), value: Node, origin: AnchorOrigin) {
+    fn push(&mut self, key: String, (line, column): (u32, usize), value: Node, origin: EntryOrigin) {
         let at = self.entries.len();
         if at == MAX_UNINDEXED_KEYS {
             let keys = self.entries.iter().map(|entry| entry.key.clone());

@@ -25,7 +25,7 @@ pub struct WhoCanQuestion {
 
 /// Why the arguments are not a valid question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum OddQuestion {
+pub enum QuestionError {
     /// A path has no name and is in no namespace.
     #[error("a path cannot be combined with a name and a namespace")]
     PathInPlace,
@@ -59,7 +59,7 @@ struct SubjectReport<'a> {
 #[derive(Debug, Serialize)]
 struct ViaWithLimits<'a> {
     #[serde(flatten)]
-    via: ViaReport<'a>,
+    via: SourceReport<'a>,
     limits: &'a [String],
 }
 
@@ -78,14 +78,14 @@ impl WhoCanQuestion {
         target: &str,
         name: Option<&str>,
         place: Option<Within>,
-    ) -> Result<Self, OddQuestion> {
+    ) -> Result<Self, QuestionError> {
         let verb = verb.to_owned();
         if target.starts_with('/') {
             if name.is_some() || place.is_some() {
-                return Err(OddQuestion::PathInPlace);
+                return Err(QuestionError::PathInPlace);
             }
             if verb.is_empty() {
-                return Err(OddQuestion::Incomplete);
+                return Err(QuestionError::Incomplete);
             }
             let target = OpenTarget::Path(target.to_owned());
             let request = OpenRequest { verb, target };
@@ -93,7 +93,7 @@ impl WhoCanQuestion {
         }
         let (group, resource, subresource) = split_resource(target);
         if verb.is_empty() || resource.is_empty() {
-            return Err(OddQuestion::Incomplete);
+            return Err(QuestionError::Incomplete);
         }
         let target = OpenTarget::Resource(OpenResource {
             group: group.to_owned(),
@@ -239,7 +239,7 @@ struct RuleReport<'a> {
     names: &'a [String],
     paths: &'a [String],
     namespace: &'a str,
-    via: ViaReport<'a>,
+    via: SourceReport<'a>,
     limits: &'a [String],
     denied_by: Vec<&'a str>,
 }
@@ -401,7 +401,7 @@ impl AccessMatrix {
         heading.extend(VERBS);
         let mut table = TextTable::new(&heading);
         for (resource, shares) in &self.rows {
-            let words = shares.iter().map(|share| in_a_word(*share).to_owned());
+            let words = shares.iter().map(|share| share_word(*share).to_owned());
             table.row(std::iter::once(resource.clone()).chain(words).collect());
         }
         table.in_words()
@@ -451,7 +451,7 @@ pub fn targets(permission: &Permission) -> Vec<String> {
 }
 
 /// `yes`, `some` or `-`.
-pub const fn in_a_word(share: AllowedShare) -> &'static str {
+pub const fn share_word(share: AllowedShare) -> &'static str {
     match share {
         AllowedShare::Full => "yes",
         AllowedShare::Partial => "some",
@@ -463,16 +463,16 @@ pub const fn in_a_word(share: AllowedShare) -> &'static str {
 
 /// An object and its rule, as JSON.
 #[derive(Debug, Serialize)]
-pub struct ViaReport<'a> {
+pub struct SourceReport<'a> {
     kind: &'static str,
     namespace: &'a str,
     name: &'a str,
     rule: usize,
 }
 
-// === impl ViaReport ===
+// === impl SourceReport ===
 
-impl<'a> From<&'a Via> for ViaReport<'a> {
+impl<'a> From<&'a Via> for SourceReport<'a> {
     fn from(via: &'a Via) -> Self {
         Self {
             kind: via.kind.as_str(),

@@ -23,8 +23,8 @@ pub struct DecisionExplanation<'a> {
     reason: String,
     trace: &'a [TraceEntry],
     /// The other authorizers that come into play.
-    #[serde(skip_serializing_if = "<[AuthorizerTurn]>::is_empty")]
-    webhooks: &'a [AuthorizerTurn],
+    #[serde(skip_serializing_if = "<[ConsultedAuthorizer]>::is_empty")]
+    webhooks: &'a [ConsultedAuthorizer],
     /// The number of events that are left out of a very long trace.
     #[serde(skip_serializing_if = "is_zero")]
     omitted: usize,
@@ -172,12 +172,14 @@ fn asked(consulted: &ConsultationReport) -> String {
     names.join(", ")
 }
 
-pub fn outcome(outcome: &TurnOutcome) -> String {
+pub fn outcome(outcome: &ConsultationResult) -> String {
     match outcome {
-        TurnOutcome::Asked => "would be called: all matchConditions are true".to_owned(),
-        TurnOutcome::Answered { decision } => format!("is called; the recorded response is {decision}"),
-        TurnOutcome::ConditionFalse { condition } => format!("is skipped: `{condition}` is false"),
-        TurnOutcome::ConditionError { error, decision } => {
+        ConsultationResult::Asked => "would be called: all matchConditions are true".to_owned(),
+        ConsultationResult::Answered { decision } => {
+            format!("is called; the recorded response is {decision}")
+        }
+        ConsultationResult::ConditionFalse { condition } => format!("is skipped: `{condition}` is false"),
+        ConsultationResult::ConditionError { error, decision } => {
             format!("is not called, because a condition failed: {error}; so {decision}")
         }
     }
@@ -359,22 +361,22 @@ pub struct ConsultationReport {
     /// `evaluationError`; empty if there was no error.
     pub error: String,
     /// The authorizers that were consulted.
-    pub turns: Vec<AuthorizerTurn>,
+    pub turns: Vec<ConsultedAuthorizer>,
 }
 
 /// An authorizer that was consulted.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AuthorizerTurn {
+pub struct ConsultedAuthorizer {
     pub name: String,
     #[serde(flatten)]
-    pub outcome: TurnOutcome,
+    pub outcome: ConsultationResult,
 }
 
 /// The result of consulting one authorizer.
 #[derive(Debug, Serialize)]
 #[serde(tag = "result", rename_all = "camelCase")]
-pub enum TurnOutcome {
+pub enum ConsultationResult {
     /// It would be called, and no response is recorded.
     Asked,
     /// It would be called, and this decision is recorded.
@@ -388,7 +390,7 @@ pub enum TurnOutcome {
 impl ConsultationReport {
     /// The names of the authorizers that would be called, and have no recorded response.
     pub fn unanswered(&self) -> impl Iterator<Item = &str> {
-        let asked = |turn: &&AuthorizerTurn| matches!(turn.outcome, TurnOutcome::Asked);
+        let asked = |turn: &&ConsultedAuthorizer| matches!(turn.outcome, ConsultationResult::Asked);
         self.turns.iter().filter(asked).map(|turn| turn.name.as_str())
     }
 }
@@ -407,8 +409,8 @@ pub fn consult(
     let mut is_known = true;
     for authorizer in authorizers.iter().filter(|_| is_open) {
         let (outcome, opinion) = turn(authorizer, attributes, recorded);
-        is_known &= !matches!(outcome, TurnOutcome::Asked);
-        turns.push(AuthorizerTurn {
+        is_known &= !matches!(outcome, ConsultationResult::Asked);
+        turns.push(ConsultedAuthorizer {
             name: authorizer.name.clone(),
             outcome,
         });
@@ -429,21 +431,24 @@ fn turn(
     authorizer: &Authorizer,
     attributes: &Attributes<'_>,
     Opinions(recorded): &Opinions,
-) -> (TurnOutcome, Option<Opinion>) {
+) -> (ConsultationResult, Option<Opinion>) {
     match (
         authorizer.relevance(attributes, Deadline::NEVER),
         recorded.get(&authorizer.name),
     ) {
-        (Relevance::Skipped(condition), _) => (TurnOutcome::ConditionFalse { condition }, None),
+        (Relevance::Skipped(condition), _) => (ConsultationResult::ConditionFalse { condition }, None),
         (Relevance::Failed(error), _) => {
             let opinion = authorizer.failed(error.as_str());
             let decision = opinion.decision;
-            (TurnOutcome::ConditionError { error, decision }, Some(opinion))
+            (
+                ConsultationResult::ConditionError { error, decision },
+                Some(opinion),
+            )
         }
-        (Relevance::Asked, None) => (TurnOutcome::Asked, None),
-        (Relevance::Asked, Some(opinion)) => {
+        (Relevance::Called, None) => (ConsultationResult::Asked, None),
+        (Relevance::Called, Some(opinion)) => {
             let decision = opinion.decision;
-            (TurnOutcome::Answered { decision }, Some(opinion.clone()))
+            (ConsultationResult::Answered { decision }, Some(opinion.clone()))
         }
     }
 }
@@ -478,7 +483,7 @@ impl Opinions {
     }
 
     /// The names that are not among `authorizers`.
-    pub fn foreign<'a>(&'a self, authorizers: &'a [Authorizer]) -> impl Iterator<Item = &'a str> {
+    pub fn unknown_names<'a>(&'a self, authorizers: &'a [Authorizer]) -> impl Iterator<Item = &'a str> {
         let names = self.0.keys().map(String::as_str);
         names.filter(|name| authorizers.iter().all(|authorizer| authorizer.name != *name))
     }

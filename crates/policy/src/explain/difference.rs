@@ -74,23 +74,23 @@ struct ReportedAnswer {
 #[serde(rename_all = "camelCase")]
 struct RequestBox {
     #[serde(skip_serializing_if = "Option::is_none")]
-    users: Option<Texts>,
+    users: Option<TextSetReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     groups: Option<Groups>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    verbs: Option<Texts>,
+    verbs: Option<TextSetReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    api_groups: Option<Texts>,
+    api_groups: Option<TextSetReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    resources: Option<Texts>,
+    resources: Option<TextSetReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    subresources: Option<Texts>,
+    subresources: Option<TextSetReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    namespaces: Option<Texts>,
+    namespaces: Option<TextSetReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    names: Option<Texts>,
+    names: Option<TextSetReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    paths: Option<Texts>,
+    paths: Option<TextSetReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     selectors: Option<SelectorTexts>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -103,7 +103,7 @@ struct RequestBox {
 
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Texts {
+struct TextSetReport {
     #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
     within: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -230,10 +230,13 @@ impl DifferenceReport {
             lines.line("|---|---|---|");
             for change in in_words(changes, deadline) {
                 let example = change.example.unwrap_or_default();
-                let cells = [change.sentence.as_str(), &change.decisions, example].map(cell);
+                let cells = [change.sentence.as_str(), &change.decisions, example].map(markdown_cell);
                 lines.line(format_args!("| {} |", cells.join(" | ")));
                 if let Some(more) = change.more_in_words() {
-                    lines.line(format_args!("| {more} | {} | |", cell(&change.decisions)));
+                    lines.line(format_args!(
+                        "| {more} | {} | |",
+                        markdown_cell(&change.decisions)
+                    ));
                 }
             }
             lines.line("");
@@ -242,7 +245,7 @@ impl DifferenceReport {
             lines.line("### Invariants");
             lines.line("");
             for invariant in self.invariants.iter().filter(|invariant| invariant.is_news()) {
-                lines.line(format_args!("- {}", cell(&invariant.message())));
+                lines.line(format_args!("- {}", markdown_cell(&invariant.message())));
             }
         }
         lines
@@ -333,7 +336,7 @@ impl<'c> ChangeInWords<'c> {
 /// Escapes text for a cell of a Markdown table, so that it cannot end the cell, begin an HTML
 /// element or become a link. Code hosts link `@name` and `#1` even after a backslash, but not with
 /// a zero-width space in between.
-fn cell(text: &str) -> String {
+fn markdown_cell(text: &str) -> String {
     let mut cell = String::with_capacity(text.len());
     for c in text.chars() {
         if matches!(c, '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '&') {
@@ -424,13 +427,13 @@ impl ReportedAnswer {
 
 impl RequestBox {
     fn new(region: &Region) -> Self {
-        let side = |side| Texts::new(region.side(side));
+        let side = |side| TextSetReport::new(region.side(side));
         let [within, not_within] = region.selectors().in_words();
         let selectors = SelectorTexts { within, not_within };
         let groups = Groups::new(region);
         let period = region.period();
         Self {
-            users: Texts::new(&region.users_without_accounts()),
+            users: TextSetReport::new(&region.users_without_accounts()),
             groups: groups.filter(|_| !region.is_service_account),
             verbs: side(Side::Verb),
             api_groups: side(Side::ApiGroup),
@@ -440,7 +443,7 @@ impl RequestBox {
             names: side(Side::Name),
             paths: region
                 .is_path
-                .then(|| side(Side::Path).unwrap_or_else(Texts::all_paths)),
+                .then(|| side(Side::Path).unwrap_or_else(TextSetReport::all_paths)),
             selectors: (!selectors.within.is_empty() || !selectors.not_within.is_empty())
                 .then_some(selectors),
             namespace_labels: LabelTexts::new(region),
@@ -463,7 +466,7 @@ impl LabelTexts {
     }
 }
 
-impl Texts {
+impl TextSetReport {
     /// `None` if the set is unrestricted.
     fn new(set: &TextSet) -> Option<Self> {
         let list = |patterns: &std::collections::BTreeSet<std::sync::Arc<str>>| -> Vec<String> {
@@ -520,7 +523,7 @@ mod tests {
             ("www.b.example <i>|`", r"www\.b.example \<i\>\|\`"),
             ("system:masters", "system:masters"),
         ] {
-            assert_eq!(cell(text), written);
+            assert_eq!(markdown_cell(text), written);
         }
     }
 }

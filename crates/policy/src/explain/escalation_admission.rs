@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::LoadedPolicies;
 use super::admission::{OfflineReview, PHASES};
 use super::escalations::EscalationAnswer;
-use super::objects::{CustomKinds, ManifestRequest};
+use super::objects::{KnownKinds, ManifestRequest};
 use super::recorded::RecordedAnswers;
 use crate::authorization::proof::groups_of_account;
 use crate::authorization::{Identity, ObjectName, WorkloadAdmission};
@@ -30,7 +30,7 @@ impl EscalationAnswer {
                 };
                 let resource = workload.resource;
                 if (review.deadline)()
-                    || !(set.may_judge_creation(resource) || set.may_judge_creation("pods"))
+                    || !(set.may_validate_creation(resource) || set.may_validate_creation("pods"))
                 {
                     continue;
                 }
@@ -126,7 +126,7 @@ impl PodReview<'_> {
             ..ManifestRequest::default()
         };
         let object = Document::new(None, Node::from_json(object));
-        let about = match request.review(&object, &[], &CustomKinds::default(), &mut Vec::new()) {
+        let about = match request.review(&object, &[], &KnownKinds::default(), &mut Vec::new()) {
             Ok(about) => about,
             Err(fault) => return unknown(fault.to_string()),
         };

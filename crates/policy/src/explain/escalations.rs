@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::{Serialize, Serializer};
 
-use super::access::{OddQuestion, WhoCanQuestion};
+use super::access::{QuestionError, WhoCanQuestion};
 use super::authorization::object;
 use super::{Lines, one_line};
 use crate::authorization::{
@@ -133,8 +133,8 @@ pub fn target(text: &str, namespace: &str) -> Result<EscalationTarget, Escalatio
     if let Ok(subject) = subject(text) {
         return Ok(EscalationTarget::Subject(subject));
     }
-    let odd = |_: OddQuestion| EscalationQuestionError::Request(text.to_owned());
-    let incomplete = || odd(OddQuestion::Incomplete);
+    let odd = |_: QuestionError| EscalationQuestionError::Request(text.to_owned());
+    let incomplete = || odd(QuestionError::Incomplete);
     let (mut words, mut plain) = (text.split_whitespace(), Vec::new());
     let (mut name, mut place) = (None, None);
     while let Some(word) = words.next() {

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::recorded::of_group;
+use super::recorded::qualified_resource;
 use crate::model::{
     Attributes, Operator, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, User,
 };
@@ -189,7 +189,7 @@ impl<'l> LoggedDecision<'l> {
     /// `deployments.apps/scale`, in the form that commands accept.
     pub fn resource(&self) -> String {
         let asked = &self.attributes;
-        of_group(&asked.resource, &asked.subresource, &asked.group)
+        qualified_resource(&asked.resource, &asked.subresource, &asked.group)
     }
 
     /// The attributes of an authorization request; `None` if the line was truncated or is about

@@ -14,7 +14,7 @@ use crate::manifest::{self, built_in_resource};
 
 /// The resource as which an API server serves a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServedAs {
+pub struct ServedResource {
     /// The group of the resource. For a subresource it may differ from the group of the kind.
     pub group: String,
     pub resource: String,
@@ -28,11 +28,11 @@ pub struct ServedAs {
 /// What is added first takes precedence: first what a cluster serves, then definitions in the files
 /// of the policies, then those among the objects under review, whose author wants them to pass.
 #[derive(Debug, Clone, Default)]
-pub struct CustomKinds(BTreeMap<(String, String), (ServedAs, Place)>);
+pub struct KnownKinds(BTreeMap<(String, String), (ServedResource, Place)>);
 
-impl CustomKinds {
+impl KnownKinds {
     /// Adds a kind that an API server serves.
-    pub fn add_served(&mut self, kind: &str, served: ServedAs) {
+    pub fn add_served(&mut self, kind: &str, served: ServedResource) {
         let key = (served.group.clone(), kind.to_owned());
         self.0.entry(key).or_insert((served, Place::default()));
     }
@@ -91,9 +91,9 @@ impl CustomKinds {
     }
 
     /// Returns the resource of `kind` of `group`; with a `subresource`, the resource that has it.
-    pub fn served(&self, group: &str, kind: &str, subresource: &str) -> ServedAs {
+    pub fn served(&self, group: &str, kind: &str, subresource: &str) -> ServedResource {
         if let Some((group, resource)) = built_in_resource(group, kind, subresource) {
-            return ServedAs {
+            return ServedResource {
                 group: group.to_owned(),
                 resource: resource.to_owned(),
                 is_namespaced: !is_known_cluster_scoped(group, resource),
@@ -105,7 +105,7 @@ impl CustomKinds {
     }
 }
 
-impl ServedAs {
+impl ServedResource {
     fn in_words(&self) -> String {
         let place = if self.is_namespaced {
             "namespaced"
@@ -117,10 +117,10 @@ impl ServedAs {
 }
 
 /// The resource of `kind` of `group` according to its name: one of Portcullis' own, or a guess.
-fn guessed(group: &str, kind: &str) -> ServedAs {
+fn guessed(group: &str, kind: &str) -> ServedResource {
     let resource = plural(kind);
     let is_cluster_scoped = is_known_cluster_scoped(group, &resource);
-    ServedAs {
+    ServedResource {
         group: group.to_owned(),
         resource,
         is_namespaced: !is_cluster_scoped,
@@ -131,19 +131,19 @@ fn guessed(group: &str, kind: &str) -> ServedAs {
 /// Whether `document` is read only by Portcullis, and never by an API server: a test suite or a
 /// configuration.
 #[must_use]
-pub fn is_of_program(document: &Document) -> bool {
+pub fn is_portcullis_file(document: &Document) -> bool {
     let (group, _) = group_and_version(document.text("apiVersion").unwrap_or_default());
     group == "config.portcullis.dev"
         || (group, document.text("kind")) == ("portcullis.dev", Some("PolicyTest"))
 }
 
 /// The kind that `document` defines, if it is a CustomResourceDefinition.
-fn defined(document: &Document) -> Option<(String, ServedAs)> {
+fn defined(document: &Document) -> Option<(String, ServedResource)> {
     let (group, _) = group_and_version(document.text("apiVersion")?);
     let is_definition =
         (group, document.text("kind")?) == ("apiextensions.k8s.io", "CustomResourceDefinition");
     let spec = |path: &[&str]| text(document, &[&["spec"], path].concat()).filter(|_| is_definition);
-    let served = ServedAs {
+    let served = ServedResource {
         group: spec(&["group"])?,
         resource: spec(&["names", "plural"])?,
         is_namespaced: spec(&["scope"]).is_none_or(|scope| scope != "Cluster"),
@@ -296,7 +296,7 @@ impl ManifestRequest {
         &self,
         objects: &[Document],
         old: &[Document],
-        mut kinds: CustomKinds,
+        mut kinds: KnownKinds,
         definitions: impl FnOnce() -> Vec<Document>,
         is_named: impl Fn(&str, &str) -> bool,
     ) -> Result<ReviewsOfManifests, Faults> {
@@ -331,7 +331,7 @@ impl ManifestRequest {
         self.operation.unwrap_or(Operation::Create)
     }
 
-    fn is_unknown(&self, object: &Document, kinds: &CustomKinds) -> bool {
+    fn is_unknown(&self, object: &Document, kinds: &KnownKinds) -> bool {
         let (group, _) = group_and_version(object.text("apiVersion").unwrap_or_default());
         let kind = object.text("kind").unwrap_or_default();
         let served = kinds.served(group, kind, &self.subresource);
@@ -347,7 +347,7 @@ impl ManifestRequest {
         &self,
         object: &Document,
         old: &[Document],
-        kinds: &CustomKinds,
+        kinds: &KnownKinds,
         notes: &mut Vec<String>,
     ) -> Result<ReviewOfManifest, Fault> {
         let api_version = required(object, &["apiVersion"])?;
@@ -411,13 +411,13 @@ impl ManifestRequest {
         })
     }
 
-    fn served(&self, kinds: &CustomKinds, (group, kind): (&str, &str)) -> ServedAs {
+    fn served(&self, kinds: &KnownKinds, (group, kind): (&str, &str)) -> ServedResource {
         let served = kinds.served(group, kind, &self.subresource);
         match &self.resource {
             None => served,
             Some(written) => {
                 let (resource, own_group) = written.split_once('.').unwrap_or((written, ""));
-                ServedAs {
+                ServedResource {
                     group: own_group.to_owned(),
                     resource: resource.to_owned(),
                     is_guess: false,
@@ -432,7 +432,7 @@ impl ManifestRequest {
         &self,
         object: &Document,
         (group, kind): (&str, &str),
-        served: &ServedAs,
+        served: &ServedResource,
     ) -> Result<(), Fault> {
         let own = built_in_resource(group, kind, "").filter(|_| self.subresource.is_empty());
         match own {
@@ -449,7 +449,7 @@ impl ManifestRequest {
     }
 
     /// The namespace as in an API server: that of the object, or else of the request.
-    fn namespace_of(&self, object: &Document, served: &ServedAs) -> Result<String, Fault> {
+    fn namespace_of(&self, object: &Document, served: &ServedResource) -> Result<String, Fault> {
         let path = ["metadata", "namespace"];
         let own = written_text(object, &path)?.filter(|namespace| !namespace.is_empty());
         let asked = self
@@ -533,7 +533,7 @@ mod tests {
     fn kinds_are_built_in_defined_or_guessed() {
         let definition = "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n\
                           spec: {group: example.com, scope: Cluster, names: {kind: Fox, plural: foxen}}";
-        let mut kinds = CustomKinds::default();
+        let mut kinds = KnownKinds::default();
         for document in crate::document::parse(None, definition).unwrap() {
             kinds.add(&document).unwrap();
         }

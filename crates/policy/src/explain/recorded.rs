@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::authorization::object;
-use crate::admission::webhook::{Call, CallFailure, ReviewVersion, WebhookAnswer};
+use crate::admission::webhook::{Call, CallFailure, ReviewVersion, WebhookCallResult};
 use crate::admission::{AdmissionSet, Outcome, Phase};
 use crate::api;
 use crate::authorization::Authorization;
@@ -148,7 +148,7 @@ impl RecordedAnswer {
     }
 
     /// The result of a call. The response is verified like one from the network.
-    fn answer(&self, call: &Call, phase: Phase) -> WebhookAnswer {
+    fn answer(&self, call: &Call, phase: Phase) -> WebhookCallResult {
         let result = match self {
             Self::Response(response) => {
                 let body = review(call.version, response.clone()).to_string();
@@ -156,7 +156,7 @@ impl RecordedAnswer {
             }
             Self::Failure(why) => Err(CallFailure::Failed(format!("failed to call webhook: {why}"))),
         };
-        WebhookAnswer {
+        WebhookCallResult {
             result,
             took: Duration::ZERO,
         }
@@ -189,7 +189,7 @@ impl<'a> AnswerSequence<'a> {
     }
 
     /// The next response of the webhook; `None` if none is recorded.
-    pub fn answer(&mut self, call: &Call, phase: Phase) -> Option<WebhookAnswer> {
+    pub fn answer(&mut self, call: &Call, phase: Phase) -> Option<WebhookCallResult> {
         let webhook = call.webhook.id();
         let of_kind = format!("{}/{webhook}", configuration_kind(phase));
         let (webhook, recorded) = [of_kind, webhook]
@@ -229,7 +229,7 @@ pub enum ReviewComparison<E> {
     Same,
     Changed(ChangeGroup, E),
     /// It was denied, and whether it still is, is not known for this reason.
-    Lost(ChangeGroup, String, E),
+    UnknownDenial(ChangeGroup, String, E),
     /// Not known, for this reason.
     Unknown(String),
 }
@@ -347,7 +347,7 @@ impl<E> ReviewComparison<E> {
     /// The group, if this is a change.
     pub fn group(&self) -> Option<&ChangeGroup> {
         match self {
-            Self::Changed(group, _) | Self::Lost(group, _, _) => Some(group),
+            Self::Changed(group, _) | Self::UnknownDenial(group, _, _) => Some(group),
             Self::Same | Self::Unknown(_) => None,
         }
     }
@@ -357,7 +357,9 @@ impl<E> ReviewComparison<E> {
         match self {
             Self::Same => ReviewComparison::Same,
             Self::Changed(group, _) => ReviewComparison::Changed(group.clone(), example),
-            Self::Lost(group, why, _) => ReviewComparison::Lost(group.clone(), why.clone(), example),
+            Self::UnknownDenial(group, why, _) => {
+                ReviewComparison::UnknownDenial(group.clone(), why.clone(), example)
+            }
             Self::Unknown(why) => ReviewComparison::Unknown(why.clone()),
         }
     }
@@ -385,7 +387,7 @@ impl<E> ReplaySummary<E> {
                 self.decided += 1;
                 self.change(group, 1, example.into());
             }
-            ReviewComparison::Lost(group, why, example) => {
+            ReviewComparison::UnknownDenial(group, why, example) => {
                 self.unknown(why);
                 self.change(group, 1, example.into());
             }
@@ -401,7 +403,7 @@ impl<E> ReplaySummary<E> {
             self.change(group, more, example);
         }
         for (why, count) in later.unknown_because {
-            self.because(why, count);
+            self.count_reason(why, count);
         }
     }
 
@@ -413,10 +415,10 @@ impl<E> ReplaySummary<E> {
 
     fn unknown(&mut self, why: String) {
         self.unknown += 1;
-        self.because(why, 1);
+        self.count_reason(why, 1);
     }
 
-    fn because(&mut self, why: String, count: u64) {
+    fn count_reason(&mut self, why: String, count: u64) {
         if self.unknown_because.len() < REASONS || self.unknown_because.contains_key(&why) {
             *self.unknown_because.entry(why).or_default() += count;
         }
@@ -442,14 +444,14 @@ pub fn target_in_words(target: &Target<'_>) -> String {
     match target {
         Target::NonResource { path, verb } => format!("{verb} {path}"),
         Target::Resource(asked) => {
-            let resource = of_group(&asked.resource, &asked.subresource, &asked.group);
-            about(&asked.verb, &resource, &asked.namespace, &asked.name)
+            let resource = qualified_resource(&asked.resource, &asked.subresource, &asked.group);
+            request_in_words(&asked.verb, &resource, &asked.namespace, &asked.name)
         }
     }
 }
 
 /// `deployments.apps/scale`.
-pub fn of_group(resource: &str, subresource: &str, group: &str) -> String {
+pub fn qualified_resource(resource: &str, subresource: &str, group: &str) -> String {
     let mut words = resource.to_owned();
     for (sign, part) in [('.', group), ('/', subresource)] {
         if !part.is_empty() {
@@ -461,7 +463,7 @@ pub fn of_group(resource: &str, subresource: &str, group: &str) -> String {
 }
 
 /// `get pods db-0 in namespace shop`.
-pub fn about(verb: &str, resource: &str, namespace: &str, name: &str) -> String {
+pub fn request_in_words(verb: &str, resource: &str, namespace: &str, name: &str) -> String {
     let mut words = format!("{verb} {resource}");
     for (before, part) in [(" ", name), (" in namespace ", namespace)] {
         if !part.is_empty() {

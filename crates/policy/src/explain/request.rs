@@ -43,7 +43,7 @@ pub struct RequestArguments {
 
 /// An error in a field of [`RequestArguments`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Misfit {
+pub struct ArgumentError {
     /// The field, as named in test cases.
     pub field: &'static str,
     /// The error, and the remedy.
@@ -84,7 +84,7 @@ impl RequestArguments {
     /// # Errors
     ///
     /// All errors in the arguments, which an API server would reject, too.
-    pub fn attributes(&self) -> Result<Attributes<'static>, Vec<Misfit>> {
+    pub fn attributes(&self) -> Result<Attributes<'static>, Vec<ArgumentError>> {
         let mut misfits = Vec::new();
         if self.user.is_empty() && self.groups.is_empty() {
             misfits.push(misfit("user", "a user or a group is required"));
@@ -119,7 +119,7 @@ impl RequestArguments {
         }
     }
 
-    fn target(&self, misfits: &mut Vec<Misfit>) -> Target<'static> {
+    fn target(&self, misfits: &mut Vec<ArgumentError>) -> Target<'static> {
         if !self.path.is_empty() {
             self.refuse_beside_path(misfits);
             return Target::NonResource {
@@ -149,7 +149,7 @@ impl RequestArguments {
         }))
     }
 
-    fn refuse_beside_path(&self, misfits: &mut Vec<Misfit>) {
+    fn refuse_beside_path(&self, misfits: &mut Vec<ArgumentError>) {
         let others = [
             ("resource", &self.resource),
             ("namespace", &self.namespace),
@@ -164,7 +164,7 @@ impl RequestArguments {
         }
     }
 
-    fn selectors(&self, misfits: &mut Vec<Misfit>) -> Selectors<'static> {
+    fn selectors(&self, misfits: &mut Vec<ArgumentError>) -> Selectors<'static> {
         let mut parsed = |field, result: Result<_, String>| {
             result.unwrap_or_else(|message| {
                 misfits.push(misfit(field, message));
@@ -195,8 +195,8 @@ impl RequestArguments {
     }
 }
 
-fn misfit(field: &'static str, message: impl Into<String>) -> Misfit {
-    Misfit {
+fn misfit(field: &'static str, message: impl Into<String>) -> ArgumentError {
+    ArgumentError {
         field,
         message: message.into(),
     }
@@ -284,7 +284,7 @@ impl WrittenReview {
         let kind = match &self.kind {
             Some(kind) => kind.clone(),
             None => self
-                .of_object()
+                .kind_of_object()
                 .ok_or("set `kind`, or an `object` or `oldObject` with apiVersion and kind")?,
         };
         let resource = match &self.resource {
@@ -334,12 +334,12 @@ impl WrittenReview {
     }
 
     /// The new object, or else the existing one.
-    fn either(&self) -> Option<&Value> {
+    fn object_or_old(&self) -> Option<&Value> {
         self.object.as_ref().or(self.old_object.as_ref())
     }
 
-    fn of_object(&self) -> Option<WrittenKind> {
-        let object = self.either()?;
+    fn kind_of_object(&self) -> Option<WrittenKind> {
+        let object = self.object_or_old()?;
         let api_version = object.get("apiVersion")?.as_str()?;
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         Some(WrittenKind {
@@ -350,7 +350,7 @@ impl WrittenReview {
     }
 
     fn metadata(&self, field: &str) -> Option<String> {
-        let text = self.either()?.get("metadata")?.get(field)?.as_str()?;
+        let text = self.object_or_old()?.get("metadata")?.get(field)?.as_str()?;
         Some(text.to_owned())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::recorded::of_group;
+use super::recorded::qualified_resource;
 use crate::admission::Operation;
 use crate::admission::matching::{Constraints, MatchRule, NoRules, Operations};
 use crate::admission::validating::Validation;
@@ -158,7 +158,7 @@ fn targets(resources: &[String], groups: &[String]) -> String {
         (ALL, group) => format!("every resource of {group}"),
         (resource, group) => {
             let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-            of_group(resource, subresource, group)
+            qualified_resource(resource, subresource, group)
         }
     };
     let targets = groups

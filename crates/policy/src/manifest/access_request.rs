@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::names;
-use super::report::{Report, Syntax};
+use super::report::{Report, SyntaxResult};
 use super::v1alpha1::{AccessRequest, AccessRequestSpec};
 use crate::authorization::{self, AccessEntry, AccessRequester};
 use crate::document::{Document, Node, Value};
@@ -90,7 +90,7 @@ fn validate(spec: &AccessRequestSpec, path: &FieldPath, report: &mut Report<'_>)
     seconds
 }
 
-fn each(written: &[String], path: &FieldPath, syntax: fn(&str) -> Syntax, report: &mut Report<'_>) {
+fn each(written: &[String], path: &FieldPath, syntax: fn(&str) -> SyntaxResult, report: &mut Report<'_>) {
     if written.len() > MAX_NAMES {
         let message = format!("{} names: at most {MAX_NAMES}", written.len());
         report.fault(FaultKind::TooMany, path, message);

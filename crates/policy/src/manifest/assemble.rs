@@ -18,14 +18,14 @@ pub struct Manifests {
     /// The policy sets, which decide authorization requests.
     pub policies: ClusterPolicySets,
     /// The admission objects for every cluster.
-    pub shared: Scope,
+    pub shared: AdmissionScope,
     /// The admission objects for one cluster each, in addition to the shared ones.
-    pub clusters: BTreeMap<String, Scope>,
+    pub clusters: BTreeMap<String, AdmissionScope>,
 }
 
 /// The admission objects that apply to one cluster, or to all.
 #[derive(Debug, Clone, Default)]
-pub struct Scope {
+pub struct AdmissionScope {
     /// Policies, bindings, and the objects that these use.
     pub admission: AdmissionObjects,
 }
@@ -92,8 +92,18 @@ fn policies(
         let trust = options.access_requests.get(cluster).copied();
         if !is_empty(&objects) || reviewed.is_some() || trust.is_some() {
             let has_policies = !objects.policies.is_empty() || !objects.invariants.is_empty();
-            let set = policy_set(&set_of_all, together(shared.clone(), objects), has_policies);
-            own.insert(cluster.clone(), Arc::new(set.reviewing(reviewed).trusting(trust)));
+            let set = policy_set(
+                &set_of_all,
+                merge_policy_objects(shared.clone(), objects),
+                has_policies,
+            );
+            own.insert(
+                cluster.clone(),
+                Arc::new(
+                    set.with_reviewed_resources(reviewed)
+                        .with_access_request_trust(trust),
+                ),
+            );
         }
     }
     ClusterPolicySets {
@@ -114,7 +124,7 @@ fn policy_set(shared: &PolicySet, objects: SharedObjects, has_own_policies: bool
 }
 
 /// Returns the admission objects among `objects`, which all apply to one cluster, or to all.
-pub fn scope<'o>(objects: impl IntoIterator<Item = &'o Arc<ValidatedObject>>) -> Scope {
+pub fn scope<'o>(objects: impl IntoIterator<Item = &'o Arc<ValidatedObject>>) -> AdmissionScope {
     let mut sorted = ScopedObjects::default();
     objects.into_iter().for_each(|object| sorted.add(object));
     sorted.scope
@@ -130,7 +140,7 @@ fn is_empty(objects: &SharedObjects) -> bool {
         && objects.cluster_scoped.is_empty()
 }
 
-fn together(mut one: SharedObjects, other: SharedObjects) -> SharedObjects {
+fn merge_policy_objects(mut one: SharedObjects, other: SharedObjects) -> SharedObjects {
     one.roles.extend(other.roles);
     one.bindings.extend(other.bindings);
     one.policies.extend(other.policies);
@@ -145,7 +155,7 @@ fn together(mut one: SharedObjects, other: SharedObjects) -> SharedObjects {
 #[derive(Default)]
 struct ScopedObjects {
     objects: SharedObjects,
-    scope: Scope,
+    scope: AdmissionScope,
 }
 
 impl ScopedObjects {
@@ -204,7 +214,7 @@ impl Manifests {
     }
 }
 
-impl Scope {
+impl AdmissionScope {
     /// Creates the admission set of the cluster of these objects and of `shared` ones, whose set is
     /// `set`.
     #[must_use]
@@ -214,12 +224,12 @@ impl Scope {
         set: &AdmissionSet,
         settings: &AdmissionSettings,
     ) -> Arc<AdmissionSet> {
-        let objects = joined(shared.admission.clone(), self);
-        Arc::new(set.beside(&self.admission, objects, settings))
+        let objects = merge_admission_objects(shared.admission.clone(), self);
+        Arc::new(set.for_cluster_with(&self.admission, objects, settings))
     }
 }
 
-fn joined(mut shared: AdmissionObjects, own: &Scope) -> AdmissionObjects {
+fn merge_admission_objects(mut shared: AdmissionObjects, own: &AdmissionScope) -> AdmissionObjects {
     let own = own.admission.clone();
     shared.validating.extend(own.validating);
     shared.validating_bindings.extend(own.validating_bindings);
@@ -321,12 +331,12 @@ impl<'o> Changes<'o> {
             admission: BTreeSet::new(),
         };
         for object in &difference.added {
-            if let Some(of) = changes.note(object) {
+            if let Some(of) = changes.group_of(object) {
                 of.added.push(object);
             }
         }
         for object in &difference.removed {
-            if let Some(of) = changes.note(object) {
+            if let Some(of) = changes.group_of(object) {
                 of.removed.push(object);
             }
         }
@@ -335,7 +345,7 @@ impl<'o> Changes<'o> {
 
     /// Notes an object that was added or removed. For a policy object, returns the group that it
     /// belongs to.
-    fn note(&mut self, object: &'o ValidatedObject) -> Option<&mut ChangedObjects<'o>> {
+    fn group_of(&mut self, object: &'o ValidatedObject) -> Option<&mut ChangedObjects<'o>> {
         if is_about_admission(object) {
             self.admission.insert(object.cluster());
         }
@@ -500,8 +510,8 @@ where
         };
         sorted.objects.cluster_scoped = self.options.scoped(cluster).clone();
         let set = policy_set(shared, sorted.objects, self.has_own_policies());
-        let set = set.reviewing(self.options.reviewed.get(cluster).cloned());
-        Arc::new(set.trusting(self.options.access_requests.get(cluster).copied()))
+        let set = set.with_reviewed_resources(self.options.reviewed.get(cluster).cloned());
+        Arc::new(set.with_access_request_trust(self.options.access_requests.get(cluster).copied()))
     }
 
     fn changed(&self) -> impl Iterator<Item = &'o Arc<ValidatedObject>> {

@@ -203,7 +203,7 @@ fn validate_rules(spec: &Spec, path: &FieldPath, report: &mut Report<'_>) {
 }
 
 fn validate_resource_rule(rule: &ResourceRule, effect: &str, path: &FieldPath, report: &mut Report<'_>) {
-    each(
+    validate_each(
         &rule.verbs,
         &path.field("verbs"),
         "a rule needs at least one verb",
@@ -211,7 +211,7 @@ fn validate_resource_rule(rule: &ResourceRule, effect: &str, path: &FieldPath, r
         verb,
     );
     let groups = "a rule needs at least one API group; the core group is `\"\"`";
-    each(
+    validate_each(
         &rule.api_groups,
         &path.field("apiGroups"),
         groups,
@@ -221,7 +221,7 @@ fn validate_resource_rule(rule: &ResourceRule, effect: &str, path: &FieldPath, r
             group => report.syntax(path, group, names::dns_subdomain(group)),
         },
     );
-    each(
+    validate_each(
         &rule.resources,
         &path.field("resources"),
         "a rule needs at least one resource",
@@ -269,7 +269,7 @@ fn validate_exclude_namespaces(rule: &ResourceRule, path: &FieldPath, report: &m
         all.extend(
             rule.namespace_selector
                 .is_none()
-                .then_some(NamespacePattern::Without),
+                .then_some(NamespacePattern::ClusterScope),
         );
     }
     let is_excluded = |one: &NamespacePattern| excluded.iter().any(|other| other.covers(one));
@@ -306,14 +306,14 @@ fn validate_namespace_selector(rule: &ResourceRule, path: &FieldPath, report: &m
 }
 
 fn validate_non_resource_rule(rule: &NonResourceRule, path: &FieldPath, report: &mut Report<'_>) {
-    each(
+    validate_each(
         &rule.verbs,
         &path.field("verbs"),
         "a rule needs at least one verb",
         report,
         verb,
     );
-    each(
+    validate_each(
         &rule.paths,
         &path.field("paths"),
         "a rule needs at least one path",
@@ -327,7 +327,7 @@ fn validate_non_resource_rule(rule: &NonResourceRule, path: &FieldPath, report: 
 }
 
 /// Checks that there is at least one value, and each value by `check`.
-fn each(
+fn validate_each(
     values: &[String],
     path: &FieldPath,
     none: &str,
@@ -385,7 +385,7 @@ fn validate_selectors(selectors: &Selectors, path: &FieldPath, report: &mut Repo
         validate_field_requirement(requirement, &path.field("field").index(index), report);
     }
     for (index, requirement) in selectors.label.iter().enumerate() {
-        names::validate_parts(
+        names::validate_requirement_parts(
             &requirement.key,
             &requirement.operator,
             &requirement.values,
@@ -523,11 +523,15 @@ fn validate_conditioned_rule(rule: &ResourceRule, path: &FieldPath, report: &mut
     }
     let resources = path.field("resources");
     for (index, resource) in rule.resources.iter().enumerate() {
-        if let Some(message) = why_not(resource) {
+        if let Some(message) = forbidden_resource_reason(resource) {
             report.forbidden(&resources.index(index), message);
         }
     }
-    let connects = !rule.resources.is_empty() && rule.resources.iter().all(|resource| connects(resource));
+    let connects = !rule.resources.is_empty()
+        && rule
+            .resources
+            .iter()
+            .all(|resource| is_connect_subresource(resource));
     let verbs = path.field("verbs");
     for (index, verb) in rule.verbs.iter().enumerate() {
         let is_written = WRITE_VERBS.contains(&verb.as_str()) && (!connects || verb != "deletecollection");
@@ -551,14 +555,14 @@ fn validate_conditioned_rule(rule: &ResourceRule, path: &FieldPath, report: &mut
 }
 
 /// Whether every request for `resource` is a CONNECT.
-fn connects(resource: &str) -> bool {
+fn is_connect_subresource(resource: &str) -> bool {
     let named = resource.split_once('/');
     let mut connecting = CONNECT_VERBS.iter();
     connecting.any(|(name, subresource, _)| named == Some((*name, *subresource)))
 }
 
 /// Why a rule of a policy with objectConditions may not name `resource`.
-fn why_not(resource: &str) -> Option<&'static str> {
+fn forbidden_resource_reason(resource: &str) -> Option<&'static str> {
     let (name, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     match (name, subresource) {
         _ if name == "*" || subresource == "*" => Some("with `objectConditions`, name the resources"),

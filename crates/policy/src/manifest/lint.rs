@@ -8,7 +8,7 @@
 //! - `binding`: RBAC roles and bindings
 //! - `admission`: admission policies with their bindings, parameters and exceptions; `types`:
 //!   expressions that cannot work; `labels`: selectors of namespaces, and misspelled verbs, groups
-//!   and resources; `left_out`: rules for objects that are never sent for review
+//!   and resources; `excluded_namespaces`: rules for objects that are never sent for review
 //! - `webhook`: webhook configurations
 //! - `known`: the groups, resources, verbs and default roles of Kubernetes
 
@@ -61,7 +61,7 @@ pub(crate) fn lint(
             _ => None,
         })),
         known: admission::KnownTargets::new(&others),
-        labellers: labels::Labellers::new(&others, bindings.labellers()),
+        labellers: labels::NamespaceLabelEditors::new(&others, bindings.labellers()),
         administrators: lockout::Administrators::new(bindings.administrators()),
     };
     for (source, found) in sources.iter().zip(bindings.found()) {
@@ -87,7 +87,7 @@ struct LintContext<'o> {
     namespaces: webhook::KnownNamespaces<'o>,
     denies: unreachable::Denies<'o>,
     known: admission::KnownTargets,
-    labellers: labels::Labellers<'o>,
+    labellers: labels::NamespaceLabelEditors<'o>,
     administrators: lockout::Administrators<'o>,
 }
 
@@ -189,7 +189,12 @@ pub(crate) fn policy_alone(
     left_out::lint_object_conditions(written, set.reviewed().is_some(), &mut lint);
     lockout::lint(written, set.never_deny(), &mut lint);
     labels::lint_policy(written, &mut lint);
-    labels::lint(written, None, &labels::Labellers::of_set(set), &mut lint);
+    labels::lint(
+        written,
+        None,
+        &labels::NamespaceLabelEditors::of_set(set),
+        &mut lint,
+    );
     policy::lint_validity(
         &written.validity,
         Some(now),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 
-use super::report::{Report, Syntax};
+use super::report::{Report, SyntaxResult};
 use crate::field::FieldPath;
 use crate::model::{is_label_key, label_key_faults, label_value_faults};
 
@@ -20,18 +20,18 @@ const QUALIFIED: &str = "must be a qualified name: an optional DNS subdomain and
                          A-Z, a-z, 0-9, `-`, `_` and `.`, beginning and ending with a letter or digit";
 
 /// A name of most objects (`IsDNS1123Subdomain`).
-pub fn dns_subdomain(text: &str) -> Syntax {
+pub fn dns_subdomain(text: &str) -> SyntaxResult {
     let valid = text.len() <= 253 && text.split('.').all(|part| dns_part(part, usize::MAX));
     valid.then_some(()).ok_or(SUBDOMAIN)
 }
 
 /// A name of a Namespace (`IsDNS1123Label`).
-pub(crate) fn dns_label(text: &str) -> Syntax {
+pub(crate) fn dns_label(text: &str) -> SyntaxResult {
     dns_part(text, 63).then_some(()).ok_or(LABEL)
 }
 
 /// An API version, or a kind in lower case (`IsDNS1035Label`).
-pub(crate) fn dns_1035_label(text: &str) -> Syntax {
+pub(crate) fn dns_1035_label(text: &str) -> SyntaxResult {
     let begins_with_letter = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
     (begins_with_letter && dns_part(text, 63))
         .then_some(())
@@ -39,7 +39,7 @@ pub(crate) fn dns_1035_label(text: &str) -> Syntax {
 }
 
 /// A name of an RBAC object, which must be one segment of a URL path (`IsPathSegmentName`).
-pub(crate) fn path_segment(text: &str) -> Syntax {
+pub(crate) fn path_segment(text: &str) -> SyntaxResult {
     match text {
         "." | ".." => Err("must not be `.` or `..`"),
         _ if text.contains(['/', '%']) => Err("must not contain `/` or `%`"),
@@ -48,16 +48,21 @@ pub(crate) fn path_segment(text: &str) -> Syntax {
 }
 
 /// An annotation key, or the name of a condition (`IsQualifiedName`).
-pub(crate) fn qualified_name(text: &str) -> Syntax {
+pub(crate) fn qualified_name(text: &str) -> SyntaxResult {
     is_label_key(text).then_some(()).ok_or(QUALIFIED)
 }
 
 fn dns_part(part: &str, longest: usize) -> bool {
     let edge = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    spelled(part, longest, edge, |byte| edge(byte) || *byte == b'-')
+    matches_charset(part, longest, edge, |byte| edge(byte) || *byte == b'-')
 }
 
-fn spelled(text: &str, longest: usize, edge: impl Fn(&u8) -> bool, inner: impl Fn(&u8) -> bool) -> bool {
+fn matches_charset(
+    text: &str,
+    longest: usize,
+    edge: impl Fn(&u8) -> bool,
+    inner: impl Fn(&u8) -> bool,
+) -> bool {
     let bytes = text.as_bytes();
     bytes.len() <= longest
         && bytes.first().is_some_and(&edge)
@@ -86,7 +91,7 @@ pub(crate) fn validate_cluster_scoped(metadata: &ObjectMeta, report: &mut Report
 pub(crate) fn validate_metadata(
     metadata: &ObjectMeta,
     scope: KindScope,
-    name: fn(&str) -> Syntax,
+    name: fn(&str) -> SyntaxResult,
     report: &mut Report<'_>,
 ) {
     let path = FieldPath::root().field("metadata");
@@ -104,7 +109,7 @@ pub(crate) fn validate_metadata(
 fn validate_name(
     metadata: &ObjectMeta,
     path: &FieldPath,
-    syntax: fn(&str) -> Syntax,
+    syntax: fn(&str) -> SyntaxResult,
     report: &mut Report<'_>,
 ) {
     match metadata.name.as_deref() {
@@ -158,11 +163,11 @@ pub(crate) fn validate_selector(selector: &LabelSelector, path: &FieldPath, repo
 
 fn validate_requirement(requirement: &LabelSelectorRequirement, path: &FieldPath, report: &mut Report<'_>) {
     let values = requirement.values.as_deref().unwrap_or_default();
-    validate_parts(&requirement.key, &requirement.operator, values, path, report);
+    validate_requirement_parts(&requirement.key, &requirement.operator, values, path, report);
 }
 
 /// Checks the requirement at `path`, given its parts.
-pub(crate) fn validate_parts(
+pub(crate) fn validate_requirement_parts(
     key: &str,
     operator: &str,
     values: &[String],
@@ -204,7 +209,7 @@ fn validate_operator(operator: &str, values: &[String], path: &FieldPath, report
 mod tests {
     use super::*;
 
-    fn table(check: fn(&str) -> Syntax, valid: &[&str], invalid: &[&str]) {
+    fn table(check: fn(&str) -> SyntaxResult, valid: &[&str], invalid: &[&str]) {
         for text in valid {
             assert_eq!(check(text), Ok(()), "`{text}` should be accepted");
         }

@@ -64,7 +64,7 @@ pub(crate) fn labels(document: &Document, report: &mut Report<'_>) -> Option<BTr
 
 /// Adds an error for each `namespaceSelector` that needs labels in a cluster whose Namespaces are
 /// neither in manifests nor watched.
-pub(crate) fn require(objects: &[&ManifestObject], options: &Options, faults: &mut Faults) {
+pub(crate) fn require_known_namespaces(objects: &[&ManifestObject], options: &Options, faults: &mut Faults) {
     let sources = NamespaceSources::new(objects, options);
     for object in objects {
         let Some(policy) = object.rules_of_requests() else {
@@ -73,26 +73,26 @@ pub(crate) fn require(objects: &[&ManifestObject], options: &Options, faults: &m
         let Some(unknown) = sources.missing(object.cluster.as_deref(), options) else {
             continue;
         };
-        for index in asking(policy) {
-            let place = object.document.place(at(index));
+        for index in rules_with_label_selectors(policy) {
+            let place = object.document.place(selector_path(index));
             faults.push(Fault::error(place, FaultKind::Required, message(unknown)));
         }
     }
 }
 
 /// The indices of the rules whose selector needs other labels than that of the name.
-pub(crate) fn asking(policy: &AuthorizationPolicy) -> impl Iterator<Item = usize> {
+pub(crate) fn rules_with_label_selectors(policy: &AuthorizationPolicy) -> impl Iterator<Item = usize> {
     let rules = policy.resource_rules.iter().enumerate();
     rules
         .filter(|(_, rule)| {
             let selector = rule.namespace_selector.as_ref();
-            selector.is_some_and(|selector| !selector.asks_for_the_name_alone())
+            selector.is_some_and(|selector| !selector.requires_only_the_name())
         })
         .map(|(index, _)| index)
 }
 
 /// The path of the `namespaceSelector` of a rule.
-pub(crate) fn at(rule: usize) -> FieldPath {
+pub(crate) fn selector_path(rule: usize) -> FieldPath {
     let rules = FieldPath::root().field("spec").field("resourceRules");
     rules.index(rule).field("namespaceSelector")
 }

@@ -27,12 +27,12 @@ pub(crate) fn read(
     compilation: Compilation<'_>,
     faults: &mut Faults,
 ) -> Option<ManifestObject> {
-    let valid = read_alone(&document, cluster, ObjectOrigin::File, compilation, faults)?;
+    let valid = read_without_document(&document, cluster, ObjectOrigin::File, compilation, faults)?;
     Some(ManifestObject::new(&document, Arc::new(valid)))
 }
 
 /// Like [`read`], but does not keep the document.
-pub(crate) fn read_alone(
+pub(crate) fn read_without_document(
     document: &Document,
     cluster: Option<Arc<str>>,
     origin: ObjectOrigin,
@@ -68,7 +68,7 @@ impl ValidatedObject {
     pub fn read(document: Document, cluster: Arc<str>, version: Version) -> Result<Self, Faults> {
         let mut faults = Faults::new();
         let origin = ObjectOrigin::ApiServer;
-        match read_alone(&document, Some(cluster), origin, version.into(), &mut faults) {
+        match read_without_document(&document, Some(cluster), origin, version.into(), &mut faults) {
             Some(object) => Ok(object),
             None => {
                 if !faults.has_errors() {
@@ -183,7 +183,7 @@ fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
             "not a Kubernetes object, so it is ignored: move it out of the manifests",
         );
     }
-    let unplaced = unplaced(document);
+    let unplaced = missing_namespace_warning(document);
     if let Some(message) = &unplaced {
         ignore("namespace", message);
     }
@@ -194,7 +194,7 @@ fn parameter(document: &Document, faults: &mut Faults) -> Option<Content> {
 }
 
 /// The warning for an object that lacks the namespace that its kind requires.
-fn unplaced(document: &Document) -> Option<String> {
+fn missing_namespace_warning(document: &Document) -> Option<String> {
     let (api_version, kind) = (document.text("apiVersion")?, document.text("kind")?);
     let metadata = document.root().get("metadata");
     let namespace = metadata.and_then(|metadata| metadata.get("namespace")?.as_str());

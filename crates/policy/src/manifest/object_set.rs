@@ -52,7 +52,7 @@ impl ObjectSet {
             refuse_duplicates(sources.iter().flat_map(|source| source.objects()), &mut faults);
         }
         let others: Vec<&ManifestObject> = sources.iter().flat_map(|source| source.others()).collect();
-        namespace::require(&others, options, &mut faults);
+        namespace::require_known_namespaces(&others, options, &mut faults);
         if faults.has_errors() {
             return (None, faults);
         }
@@ -74,7 +74,7 @@ impl ObjectSet {
     }
 
     /// The objects that are not role bindings, in order.
-    pub fn others(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
+    pub fn non_bindings(&self) -> impl Iterator<Item = &Arc<ValidatedObject>> {
         let objects = self.sources.iter().flat_map(|source| source.others());
         objects.map(|object| &object.valid)
     }
@@ -201,7 +201,7 @@ fn may_have_duplicates(sources: &[Arc<SourceObjects>], earlier: Option<&ObjectSe
     let Some(new) = NewIdentities::new(&new) else {
         return true;
     };
-    old.into_iter().any(|source| new.may_meet(source))
+    old.into_iter().any(|source| new.may_duplicate(source))
 }
 
 type IdentitySet = HashSet<u64, foldhash::fast::FixedState>;
@@ -211,7 +211,7 @@ struct NewIdentities<'s> {
     everywhere: IdentitySet,
     of: HashMap<&'s str, IdentitySet>,
     /// Those that apply to only one cluster, of all clusters together.
-    of_any: OnceCell<IdentitySet>,
+    of_single_clusters: OnceCell<IdentitySet>,
 }
 
 // === impl NewIdentities ===
@@ -222,7 +222,7 @@ impl<'s> NewIdentities<'s> {
         let mut new = Self {
             everywhere: IdentitySet::default(),
             of: HashMap::new(),
-            of_any: OnceCell::new(),
+            of_single_clusters: OnceCell::new(),
         };
         // Objects for every cluster can be duplicates of all others, so they come first.
         let (everywhere, of_clusters): (Vec<_>, Vec<_>) = sources
@@ -246,21 +246,21 @@ impl<'s> NewIdentities<'s> {
     }
 
     /// Whether an object of `source`, which is not new, may be a duplicate of a new one.
-    fn may_meet(&self, source: &SourceObjects) -> bool {
+    fn may_duplicate(&self, source: &SourceObjects) -> bool {
         let has = |meeting: &IdentitySet| {
             let mut identities = source.identities().iter();
             !meeting.is_empty() && identities.any(|one| meeting.contains(one))
         };
         has(&self.everywhere)
             || match source.cluster() {
-                None => has(self.of_any()),
+                None => has(self.of_single_clusters()),
                 Some(cluster) => self.of.get(cluster).is_some_and(has),
             }
     }
 
-    fn of_any(&self) -> &IdentitySet {
+    fn of_single_clusters(&self) -> &IdentitySet {
         let of_any = || self.of.values().flatten().copied().collect();
-        self.of_any.get_or_init(of_any)
+        self.of_single_clusters.get_or_init(of_any)
     }
 }
 
@@ -268,7 +268,7 @@ impl<'s> NewIdentities<'s> {
 pub(crate) fn refuse_duplicates<'o>(objects: impl Iterator<Item = &'o ManifestObject>, faults: &mut Faults) {
     let mut seen = SeenObjects::default();
     for (place, object) in objects.enumerate() {
-        if let Some(first) = seen.meets(object) {
+        if let Some(first) = seen.duplicate_of(object) {
             let path = FieldPath::root().field("metadata").field("name");
             let message = format!(
                 "the same object is also at {}{}",
@@ -296,7 +296,7 @@ struct SeenObjects<'o> {
 
 impl<'o> SeenObjects<'o> {
     /// The first object of the same identity that applies to a cluster of `object`.
-    fn meets(&self, object: &'o ManifestObject) -> Option<&'o ManifestObject> {
+    fn duplicate_of(&self, object: &'o ManifestObject) -> Option<&'o ManifestObject> {
         let identity = object.identity();
         let Some(cluster) = object.cluster.as_deref() else {
             return self.first.get(identity).copied();

@@ -59,10 +59,11 @@ const CONTROLLERS: &str = "system:serviceaccounts:kube-system";
 /// The most parts into which a proof may split the requests that a write affects.
 const MAX_PARTS: usize = 10_000;
 /// The message if the review does not contain what is written.
-const NOT_SAID: &str = "an AuthorizationInvariant is in force, but this review does not contain the object";
+const MISSING_OBJECT_MESSAGE: &str =
+    "an AuthorizationInvariant is in force, but this review does not contain the object";
 
 /// Whether `request` has to be checked against the invariants of `set`.
-fn are_concerned(set: &PolicySet, request: &Request<'_>) -> bool {
+fn needs_invariant_check(set: &PolicySet, request: &Request<'_>) -> bool {
     set.invariants().len() > 0
         && (is_rbac_write(request) || is_policy_write(request) || is_approval(request))
         && !is_exempt(set, request)
@@ -106,7 +107,7 @@ fn is_exempt(set: &PolicySet, request: &Request<'_>) -> bool {
     is_member(MASTERS)
         || match is_member(CONTROLLERS) {
             true => !takes_policy_away(request),
-            false => set.protects(user),
+            false => set.never_denies_user(user),
         }
 }
 
@@ -155,8 +156,8 @@ fn check_invariants(
     };
     let set = write.map_or(Cow::Borrowed(set), |write| with_default_roles(set, write));
     let Some(after) = write.and_then(|write| set.after_write(write)) else {
-        if refuse(&set) {
-            report.forbidden.push(NOT_SAID.to_owned());
+        if has_refusing_invariants(&set) {
+            report.forbidden.push(MISSING_OBJECT_MESSAGE.to_owned());
         }
         return;
     };
@@ -181,7 +182,7 @@ fn check_invariants(
             }
             (status, _) => status,
         };
-        let Some(text) = says(invariant, &status) else {
+        let Some(text) = invariant_message(invariant, &status) else {
             continue;
         };
         let awaits_role = knows_roles && matches!(status, InvariantStatus::Undecided(_));
@@ -198,7 +199,7 @@ fn check_invariants(
 }
 
 /// Whether an invariant of `set` has the enforcement Refuse.
-fn refuse(set: &PolicySet) -> bool {
+fn has_refusing_invariants(set: &PolicySet) -> bool {
     let mut invariants = set.invariants();
     invariants.any(|one| one.enforcement == Enforcement::Refuse)
 }
@@ -252,11 +253,11 @@ fn check_new_invariant(
         Ok(proof) => proof.status(invariant, UnknownRoles::Undecided),
         Err(error) => InvariantStatus::Unproven(error),
     };
-    report.warnings.extend(says(invariant, &status));
+    report.warnings.extend(invariant_message(invariant, &status));
 }
 
 /// The message about an invariant; `None` if it holds.
-fn says(invariant: &AuthorizationInvariant, status: &InvariantStatus) -> Option<String> {
+fn invariant_message(invariant: &AuthorizationInvariant, status: &InvariantStatus) -> Option<String> {
     let what = match status {
         InvariantStatus::Holds => return None,
         InvariantStatus::Broken(breaches) => breaches.first()?.to_string(),
@@ -297,7 +298,10 @@ impl<'s> ValidationContext<'s> {
                 error.to_string(),
             ));
         });
-        let document = Document::new(None, Node::from_json(as_written(value.ok()?, has_status)));
+        let document = Document::new(
+            None,
+            Node::from_json(without_server_fields(value.ok()?, has_status)),
+        );
         let compilation = Compilation {
             version: self.admission.cel_version(),
             deadline,
@@ -305,12 +309,12 @@ impl<'s> ValidationContext<'s> {
         object::read(document, None, compilation, faults)
     }
 
-    fn look_around(&self, object: &ManifestObject, now: Time, faults: &mut Faults) {
+    fn lint_in_context(&self, object: &ManifestObject, now: Time, faults: &mut Faults) {
         match &object.content {
             Content::Policy(policy) => {
                 if !self.policies.knows_namespaces() {
-                    for rule in namespace::asking(policy) {
-                        let place = object.document.place(namespace::at(rule));
+                    for rule in namespace::rules_with_label_selectors(policy) {
+                        let place = object.document.place(namespace::selector_path(rule));
                         let message = namespace::message(None);
                         faults.push(Fault::error(place, FaultKind::Required, message));
                     }
@@ -318,8 +322,8 @@ impl<'s> ValidationContext<'s> {
                 lint::policy_alone(object, policy, self.policies, now, faults);
             }
             Content::Invariant(invariant) if !self.policies.knows_namespaces() => {
-                for rule in namespace::asking(&invariant.forbidden) {
-                    let place = object.document.place(namespace::at(rule));
+                for rule in namespace::rules_with_label_selectors(&invariant.forbidden) {
+                    let place = object.document.place(namespace::selector_path(rule));
                     faults.push(Fault::error(place, FaultKind::Required, namespace::message(None)));
                 }
             }
@@ -335,7 +339,7 @@ impl OwnKindValidator for ValidationContext<'_> {
     fn validate(&self, request: &Request<'_>, run: RunOptions<'_>) -> Option<ValidationReport> {
         let (now, deadline) = (run.now, run.deadline);
         let is_own = needs_validation(request);
-        let are_concerned = are_concerned(self.policies, request);
+        let are_concerned = needs_invariant_check(self.policies, request);
         if !is_own && !are_concerned {
             return None;
         }
@@ -349,7 +353,7 @@ impl OwnKindValidator for ValidationContext<'_> {
         let old = request.old_object.filter(|_| is_access_request);
         let texts = request.object.into_iter().chain(old);
         let bytes: usize = texts.map(|object| object.raw().len()).sum();
-        let taken = run.memory.map(|memory| memory.take(bytes * READ_BYTES));
+        let taken = run.memory.map(|memory| memory.reserve(bytes * READ_BYTES));
         if matches!(taken, Some(None)) {
             report.lacks_memory = true;
             return Some(report);
@@ -363,9 +367,9 @@ impl OwnKindValidator for ValidationContext<'_> {
             .filter(|_| is_read)
             .and_then(|object| self.read(object.raw(), is_approval, deadline, &mut faults));
         if let Some(object) = object.as_ref().filter(|_| is_own) {
-            self.look_around(object, now, &mut faults);
+            self.lint_in_context(object, now, &mut faults);
         }
-        if is_own || refuse(self.policies) {
+        if is_own || has_refusing_invariants(self.policies) {
             add_faults(&faults, &mut report);
         }
         if !report.faults.is_empty() {
@@ -409,7 +413,7 @@ fn add_faults(faults: &Faults, report: &mut ValidationReport) {
 
 /// Removes the status unless `has_status`, and adds a name if the API server is going to generate
 /// one.
-fn as_written(mut value: Value, has_status: bool) -> Value {
+fn without_server_fields(mut value: Value, has_status: bool) -> Value {
     if let Value::Object(object) = &mut value {
         if !has_status {
             object.remove("status");

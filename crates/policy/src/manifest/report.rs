@@ -17,7 +17,7 @@ pub(crate) const MAX_ERRORS: usize = 100;
 const MAX_QUOTED_BYTES: usize = 512;
 
 /// The result of a syntax check; `Err` is the rule that the string breaks.
-pub(crate) type Syntax = Result<(), &'static str>;
+pub(crate) type SyntaxResult = Result<(), &'static str>;
 
 /// The version for which expressions are compiled, and the deadline.
 ///
@@ -141,7 +141,7 @@ impl<'a> Report<'a> {
     /// `error`. Of an expression over several lines, only that line is quoted.
     pub(crate) fn does_not_compile(&mut self, path: &FieldPath, text: &str, error: &CompileError) {
         self.push(|document| {
-            let (place, wrong) = within(document, path, error);
+            let (place, wrong) = error_place(document, path, error);
             let line = text.lines().nth(error.line.saturating_sub(1));
             let shown = truncate_with_mark(line.unwrap_or(text).trim(), MAX_QUOTED_BYTES);
             let message = format!("`{shown}`: compilation failed: {wrong}");
@@ -178,7 +178,7 @@ impl<'a> Report<'a> {
     }
 
     /// Reports the rule that `value` breaks, if `syntax` is an error.
-    pub(crate) fn syntax(&mut self, path: &FieldPath, value: &str, syntax: Syntax) {
+    pub(crate) fn syntax(&mut self, path: &FieldPath, value: &str, syntax: SyntaxResult) {
         if let Err(rule) = syntax {
             self.invalid(path, value, rule);
         }
@@ -187,7 +187,7 @@ impl<'a> Report<'a> {
 
 /// Returns the place in the file of an error in the expression at `path`, and the message. If the
 /// column in the file is not known, the message contains the position within the expression.
-pub(crate) fn within(document: &Document, path: &FieldPath, error: &CompileError) -> (Place, String) {
+pub(crate) fn error_place(document: &Document, path: &FieldPath, error: &CompileError) -> (Place, String) {
     let place = document.place_within(path.clone(), (error.line, error.column));
     let wrong = match place.column {
         0 => error.to_string(),

@@ -125,7 +125,7 @@ impl LabelSelector {
 
     /// Whether the selector has requirements on a namespace's name only.
     #[must_use]
-    pub fn asks_for_the_name_alone(&self) -> bool {
+    pub fn requires_only_the_name(&self) -> bool {
         self.keys().all(|key| key == NAMESPACE_NAME_LABEL)
     }
 
@@ -209,7 +209,7 @@ pub(crate) struct LabelStepsError;
 pub(crate) fn common_labels(
     selectors: &[(&LabelSelector, bool)],
 ) -> Result<Option<BTreeMap<String, String>>, LabelStepsError> {
-    let mut asked = AskedLabels::default();
+    let mut asked = LabelTests::default();
     for (selector, _) in selectors.iter().filter(|(_, selects)| *selects) {
         for term in &selector.terms {
             asked.add(&term.key, term.test.clone());
@@ -228,9 +228,9 @@ pub(crate) fn common_labels(
 
 /// The tests that the value of each label must pass.
 #[derive(Clone, Default)]
-struct AskedLabels<'s>(BTreeMap<&'s str, Vec<LabelTest>>);
+struct LabelTests<'s>(BTreeMap<&'s str, Vec<LabelTest>>);
 
-impl<'s> AskedLabels<'s> {
+impl<'s> LabelTests<'s> {
     fn add(&mut self, key: &'s str, test: LabelTest) {
         self.0.entry(key).or_default().push(test);
     }

@@ -183,7 +183,7 @@ pub struct Deadline<'c> {
     pub expired: &'c dyn Fn() -> bool,
     /// Set for an attempt, of which many may run at once: becomes `true` when an evaluation needs
     /// more than its allowance of memory. The result of the attempt must then be discarded.
-    pub needs_more: Option<&'c AtomicBool>,
+    pub needs_more_memory: Option<&'c AtomicBool>,
 }
 
 // === impl Deadline ===
@@ -197,7 +197,7 @@ impl<'c> Deadline<'c> {
     pub const fn new(expired: &'c dyn Fn() -> bool) -> Self {
         Self {
             expired,
-            needs_more: None,
+            needs_more_memory: None,
         }
     }
 
@@ -209,16 +209,16 @@ impl<'c> Deadline<'c> {
     /// Ends an attempt, so that the work starts again where it may take longer. Returns whether
     /// this is an attempt.
     pub(crate) fn end_attempt(self) -> bool {
-        if let Some(needs_more) = self.needs_more {
+        if let Some(needs_more) = self.needs_more_memory {
             needs_more.store(true, Ordering::Relaxed);
         }
-        self.needs_more.is_some()
+        self.needs_more_memory.is_some()
     }
 
     /// A budget of `cost` for evaluating expressions until the deadline.
     pub(crate) const fn budget(self, cost: u64) -> Budget<'c> {
         let budget = Budget::new(cost).until(self.expired);
-        match self.needs_more {
+        match self.needs_more_memory {
             Some(needs_more) => budget.attempt(MAX_ATTEMPT_BYTES, needs_more),
             None => budget,
         }

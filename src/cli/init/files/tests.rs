@@ -196,7 +196,7 @@ fn what_was_seen_is_kept_where_a_service_keeps_its_state() {
 #[test]
 fn every_example_that_denies_is_in_shadow() {
     for example in &EXAMPLE_POLICIES {
-        let text = in_shadow(example.text);
+        let text = with_denies_in_shadow(example.text);
         assert_eq!(
             text.matches("effect: Deny").count(),
             text.matches("mode: Shadow").count(),

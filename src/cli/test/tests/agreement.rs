@@ -9,7 +9,7 @@ use crate::cli::test::admission::{AdmissionCase, AdmissionExpectation};
 use crate::cli::test::run;
 use crate::cli::test::suite::{Case, CaseQuestion};
 use portcullis_cel::json::Document;
-use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::webhook::fail_every_call;
 use portcullis_policy::admission::{Chain, Phase, RunOptions};
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::explain::LoadedPolicies;
@@ -235,7 +235,7 @@ proptest! {
             let decoded = AdmissionReview::decode(&body).unwrap();
             let (set, access) = (loaded.admission.for_cluster("c"), loaded.policies.for_cluster("c"));
             let run_of = RunOptions::new(&**access, now);
-            let served = Chain::run(Phase::Validate, set, &decoded.request, run_of, &mut nobody);
+            let served = Chain::run(Phase::Validate, set, &decoded.request, run_of, &mut fail_every_call);
             prop_assert_eq!(served.denial.is_none(), allowed, "{:?} {:?}", asked, exceptions);
             let reported: Vec<(String, &str)> = served.exceptions.iter()
                 .map(|one| (one.exception.name.clone(), one.policy.as_str())).collect();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::cluster::saved::{self, SnapshotSaver};
 use crate::config::FileScope;
-use crate::state::WatchedRegistrations;
+use crate::state::WatchedWebhookConfigurations;
 use portcullis_policy::model::Time;
 
 fn roles(count: usize) -> Vec<ReceivedObject> {
@@ -135,20 +135,20 @@ fn what_is_not_watched_for_a_minute_is_not_up_to_date() {
     let (store, start) = (mk_store(), std::time::Instant::now());
     let outdated = |seconds: u64| {
         let now = start + std::time::Duration::from_secs(seconds);
-        store.known().outdated(now)
+        store.lock().outdated(now)
     };
-    store.is_not_followed(&kind(ROLES), "connection refused", start);
+    store.note_not_followed(&kind(ROLES), "connection refused", start);
     assert!(outdated(59).is_empty());
     let later = start + std::time::Duration::from_secs(50);
-    store.is_not_followed(&kind(ROLES), "the list did not end", later);
+    store.note_not_followed(&kind(ROLES), "the list did not end", later);
     assert_eq!(
         outdated(60),
         ["ClusterRole.rbac.authorization.k8s.io: for 60 s: the list did not end"]
     );
-    store.is_followed(&kind(ROLES));
+    store.note_followed(&kind(ROLES));
     assert!(outdated(1_000).is_empty());
     // A kind that is gone is no more out of date.
-    store.is_not_followed(&kind(POLICIES), "it is listed again", start);
+    store.note_not_followed(&kind(POLICIES), "it is listed again", start);
     assert!(!store.is_absent(&kind(POLICIES)));
     store
         .not_served(&kind(POLICIES), &AbsenceEvidence::Proven)
@@ -304,7 +304,13 @@ fn parameters_of_a_kind_that_is_not_served_are_unknown() {
     kinds.insert(limits.clone());
     store.keep(&kinds);
     let limit = || received(&limits, json!({"metadata": {"name": "a", "namespace": "n"}}));
-    let is_known = |store: &Store| !store.watched(None, false).unknown.parameters.is_empty();
+    let is_known = |store: &Store| {
+        !store
+            .watched(None, false)
+            .unknown
+            .unknown_of_known_kinds
+            .is_empty()
+    };
     store.replace(&limits, vec![limit()]);
     assert!(is_known(&store));
     assert!(
@@ -347,7 +353,13 @@ fn parameters_are_unknown_while_their_list_is_doubted() {
             .map(|number| received(&limits, limit(number)))
             .collect()
     };
-    let is_known = |store: &Store| !store.watched(None, false).unknown.parameters.is_empty();
+    let is_known = |store: &Store| {
+        !store
+            .watched(None, false)
+            .unknown
+            .unknown_of_known_kinds
+            .is_empty()
+    };
     for (count, version) in [(1, 101), (300, 99)] {
         let store = with_parameters(&limits, all(300));
         assert!(is_known(&store));
@@ -376,7 +388,7 @@ fn what_was_saved_in_part_is_not_all_that_there_is() {
             .unwrap();
         let saved = saved::read((&path, &FileScope::Anywhere), "east", 64 << 20).unwrap();
         let store = Store::new("east", saved, Version::NEWEST);
-        let known = store.watched(None, false).unknown.parameters.len();
+        let known = store.watched(None, false).unknown.unknown_of_known_kinds.len();
         assert_eq!(
             (names(&store), known),
             (vec!["Limit/n/a".to_owned()], usize::from(is_whole))
@@ -436,7 +448,7 @@ fn registration(
 
 /// Since which second of 2026 each is as it is; why they are not known, if they are not.
 fn registrations(store: &Store, now: Instant) -> Result<Vec<Option<u32>>, String> {
-    let known = store.known().registrations(now).expect("they are watched");
+    let known = store.lock().registrations(now).expect("they are watched");
     let second = |since: Time| {
         let start = Time::parse("2026-01-01T00:00:00Z").unwrap();
         (0..60)
@@ -444,8 +456,8 @@ fn registrations(store: &Store, now: Instant) -> Result<Vec<Option<u32>>, String
             .unwrap()
     };
     match &*known {
-        WatchedRegistrations::Known(all) => Ok(all.iter().map(|one| one.since.map(second)).collect()),
-        WatchedRegistrations::Unproven(why) => Err(why.to_string()),
+        WatchedWebhookConfigurations::Known(all) => Ok(all.iter().map(|one| one.since.map(second)).collect()),
+        WatchedWebhookConfigurations::Unproven(why) => Err(why.to_string()),
     }
 }
 
@@ -453,7 +465,7 @@ fn registrations(store: &Store, now: Instant) -> Result<Vec<Option<u32>>, String
 fn registrations_are_known_only_while_that_is_certain() {
     let store = Store::new("east", None, Version::NEWEST);
     let now = Instant::now();
-    assert_eq!(store.known().registrations(now), None);
+    assert_eq!(store.lock().registrations(now), None);
     let kinds = WatchedKind::registrations();
     store.keep(&kinds.iter().cloned().collect());
     let [validating, mutating] = &kinds;
@@ -471,7 +483,7 @@ fn registrations_are_known_only_while_that_is_certain() {
     );
     store.replace(mutating, Vec::new());
     assert_eq!(registrations(&store, now), Ok(Vec::new()));
-    store.is_not_followed(validating, "no connection", now);
+    store.note_not_followed(validating, "no connection", now);
     assert_eq!(
         registrations(&store, now + Duration::from_secs(59)),
         Ok(Vec::new())
@@ -481,7 +493,7 @@ fn registrations_are_known_only_while_that_is_certain() {
         stale.contains("not been listed or watched for a minute: no connection"),
         "{stale}"
     );
-    store.is_followed(validating);
+    store.note_followed(validating);
     assert_eq!(
         registrations(&store, now + Duration::from_secs(60)),
         Ok(Vec::new())

@@ -106,7 +106,7 @@ fn a_parameter_that_is_too_large_is_unknown_by_its_name() {
     store.end_list(&limits, listing, &ListEvidence::default());
     let unknown = || {
         let watched = store.watched(None, false);
-        let kinds = watched.unknown.parameters.values();
+        let kinds = watched.unknown.unknown_of_known_kinds.values();
         kinds.flatten().map(|(_, name)| name.clone()).collect::<Vec<_>>()
     };
     assert_eq!(
@@ -165,7 +165,13 @@ fn where_more_parameters_are_left_out_than_are_named_none_is_known() {
         let name = ("n".to_owned(), format!("l-{number}"));
         store.apply(&limits, name, Err(NO_ROOM));
     }
-    assert!(store.watched(None, false).unknown.parameters.is_empty());
+    assert!(
+        store
+            .watched(None, false)
+            .unknown
+            .unknown_of_known_kinds
+            .is_empty()
+    );
     assert_eq!(store.status().left_out.parameters, 1_100);
 }
 

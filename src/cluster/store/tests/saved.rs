@@ -74,10 +74,10 @@ fn make(store: &Store, change: &StoreChange) {
 
 /// The texts of all that holds.
 fn held(store: &Store) -> Vec<String> {
-    let known = store.known();
+    let known = store.lock();
     let objects = known.kinds.values().flat_map(|kind| kind.objects.values());
     let mut texts: Vec<String> = objects
-        .filter_map(|held| Some(held.good.as_ref()?.content.text.get().into_owned()))
+        .filter_map(|held| Some(held.in_force.as_ref()?.content.text.get().into_owned()))
         .collect();
     texts.sort();
     texts

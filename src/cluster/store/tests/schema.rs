@@ -170,7 +170,7 @@ fn what_may_have_lost_a_limit_is_withheld_until_it_is_written_anew() {
         !store.put(&kind(POLICIES), mk_written("Allow", 2)),
         "the API server may not have noticed the newer definition"
     );
-    store.known().definitions.takes_effect = Duration::ZERO;
+    store.lock().definitions.takes_effect = Duration::ZERO;
     assert!(!store.put(&kind(POLICIES), mk_written("Allow", 2)));
     assert!(store.put(&kind(POLICIES), mk_written("Allow", 3)));
     assert_eq!(names(&store), ["AuthorizationPolicy/p"]);
@@ -182,7 +182,7 @@ fn grants_wait_for_the_definitions() {
     assert_eq!(changes, 0);
     assert_eq!(
         (store.status().faulty, store.status().origin),
-        (0, Origin::Nowhere),
+        (0, Origin::None),
         "nothing is wrong yet"
     );
     assert!(store.replace(&WatchedKind::definitions(), shipped()));
@@ -242,7 +242,7 @@ fn exceptions_are_withheld_like_grants() {
     define(&store, defining(definition));
     let exceptions = kinds
         .iter()
-        .find(|kind| kind.role == WatchPurpose::Exception)
+        .find(|kind| kind.purpose == WatchPurpose::Exception)
         .unwrap();
     let exception = in_force::mk_exception("x", "2999-01-01T00:00:00Z");
     assert!(!store.put(exceptions, exception.clone()));

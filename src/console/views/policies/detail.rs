@@ -132,7 +132,7 @@ pub(crate) fn view(
     request: &ViewRequest,
     (kind, namespace, name): (&str, &str, &str),
 ) -> Result<Page, ViewError> {
-    request.query.only(&["cluster"])?;
+    request.query.reject_unknown(&["cluster"])?;
     let clusters = ClusterChoice::new(context, &request.query)?;
     let cluster = clusters.chosen.as_str();
     let namespace = if namespace == NO_NAMESPACE { "" } else { namespace };
@@ -140,14 +140,14 @@ pub(crate) fn view(
     let found = match ListedKind::parse(kind) {
         Ok(kind) if namespace.is_empty() => listed(context, cluster, &recent, (kind, name)),
         Ok(_) => None,
-        Err(_) => {
-            about(context.snapshot, cluster, (kind, namespace, name)).map(|(about, rules)| DecidingObject {
+        Err(_) => describe(context.snapshot, cluster, (kind, namespace, name)).map(|(about, rules)| {
+            DecidingObject {
                 about,
                 counts: None,
                 subjects: String::new(),
                 rules,
-            })
-        }
+            }
+        }),
     };
     let object = found.ok_or_else(|| {
         let message = format!("there is no {kind} `{name}` in force for the cluster `{cluster}`");
@@ -182,13 +182,16 @@ fn listed(
             let set = admission.for_cluster(cluster);
             let validations = set.validations(name).iter().map(sentences::validation);
             (
-                judged(set, CauseKind::ValidatingAdmissionPolicy, name),
+                applies_to(set, CauseKind::ValidatingAdmissionPolicy, name),
                 validations.collect(),
             )
         }
         ListedKind::MutatingAdmissionPolicy => {
             let set = admission.for_cluster(cluster);
-            (judged(set, CauseKind::MutatingAdmissionPolicy, name), Vec::new())
+            (
+                applies_to(set, CauseKind::MutatingAdmissionPolicy, name),
+                Vec::new(),
+            )
         }
         ListedKind::AdmissionException => {
             let mut all = admission.for_cluster(cluster).exceptions().iter();
@@ -207,7 +210,7 @@ fn listed(
 }
 
 /// A description of the objects to which a bound admission policy applies.
-fn judged(set: &AdmissionSet, kind: CauseKind, name: &str) -> String {
+fn applies_to(set: &AdmissionSet, kind: CauseKind, name: &str) -> String {
     let constraints = set.constraints(kind, name, None);
     constraints.map(sentences::constraints).unwrap_or_default()
 }
@@ -322,7 +325,7 @@ fn texts(
             names_it(spec().and_then(|spec| spec.get("policyName")?.as_str()))
         })
     });
-    let bound = with_role(context.snapshot, cluster, (kind, namespace, name));
+    let bound = binding_and_role(context.snapshot, cluster, (kind, namespace, name));
     let of_files = bound
         .iter()
         .flat_map(|(kind, namespace, name)| context.snapshot.documents_of_rbac(kind, namespace, name));
@@ -335,7 +338,7 @@ fn texts(
                 object: object.identity().to_string(),
                 place: format!("{}:{}", place.file.as_deref().unwrap_or_default(), place.line),
                 text: as_written(&document)
-                    .unwrap_or_else(|| document::to_yaml(&shown(document.root().to_json()))),
+                    .unwrap_or_else(|| document::to_yaml(&without_last_applied(document.root().to_json()))),
             }
         })
         .collect();
@@ -357,7 +360,7 @@ fn texts(
             texts.push(ObjectText {
                 object,
                 place: format!("cluster {cluster}"),
-                text: document::to_yaml(&shown(text.to_json())),
+                text: document::to_yaml(&without_last_applied(text.to_json())),
             });
         }
     }
@@ -393,7 +396,7 @@ fn as_written(document: &Document) -> Option<String> {
 }
 
 /// Removes the copy of the object that kubectl keeps in an annotation, which may be out of date.
-fn shown(mut object: Value) -> Value {
+fn without_last_applied(mut object: Value) -> Value {
     let annotations = object.pointer_mut("/metadata/annotations");
     if let Some(annotations) = annotations.and_then(Value::as_object_mut) {
         annotations.remove(LAST_APPLIED);
@@ -408,7 +411,7 @@ const MAX_SUBJECTS: usize = 20;
 type ShownObject<'k> = (&'k str, &'k str, &'k str);
 
 /// Descriptions of the object and of its rules; `None` if it is not in force for `cluster`.
-pub(crate) fn about(
+pub(crate) fn describe(
     snapshot: &Snapshot,
     cluster: &str,
     (kind, namespace, name): ShownObject<'_>,
@@ -445,7 +448,7 @@ pub(crate) fn about(
 }
 
 /// The identities of a binding and its role.
-fn with_role(
+fn binding_and_role(
     snapshot: &Snapshot,
     cluster: &str,
     (kind, namespace, name): ShownObject<'_>,

@@ -14,7 +14,7 @@ use portcullis_policy::explain::admission::{
 };
 use portcullis_policy::explain::authorization::object;
 use portcullis_policy::explain::objects::{
-    self, CustomKinds, ManifestRequest, ReviewOfManifest, ReviewsOfManifests,
+    self, KnownKinds, ManifestRequest, ReviewOfManifest, ReviewsOfManifests,
 };
 use portcullis_policy::explain::recorded::RecordedAnswers;
 use portcullis_policy::model::{Deadline, Time};
@@ -94,8 +94,11 @@ pub(crate) struct ManifestChange {
 
 impl ManifestForm {
     pub(crate) fn new(form: &ViewQuery) -> Result<Self, ViewError> {
-        let text = |name| form.one(name).map(|value| value.unwrap_or_default().to_owned());
-        let operation = match form.one("operation")? {
+        let text = |name| {
+            form.single(name)
+                .map(|value| value.unwrap_or_default().to_owned())
+        };
+        let operation = match form.single("operation")? {
             None => None,
             Some(written) => {
                 let found = OPERATIONS.into_iter().find(|known| known.as_str() == written);
@@ -111,7 +114,7 @@ impl ManifestForm {
             old: text("old")?,
             operation,
             subresource: text("subresource")?.trim().to_owned(),
-            is_dry_run: form.one("dry-run")?.is_some(),
+            is_dry_run: form.single("dry-run")?.is_some(),
         })
     }
 
@@ -171,7 +174,7 @@ impl ManifestForm {
             default_namespace: None,
         };
         let reviews = asked
-            .reviews(&pasted, &old, CustomKinds::default(), Vec::new, is_named)
+            .reviews(&pasted, &old, KnownKinds::default(), Vec::new, is_named)
             .map_err(|faults| faults.iter().map(ToString::to_string).collect::<Vec<_>>())?;
         if reviews.reviews.is_empty() {
             return Err(vec!["there is no object in the manifest".to_owned()]);

@@ -20,7 +20,7 @@ const MAX_CHANGES: usize = 200;
 
 /// After how many decisions the thread sleeps for as long as they took, to leave the processor to
 /// others.
-const SLICE: usize = 100;
+const DECISIONS_BEFORE_PAUSE: usize = 100;
 
 /// The maximum duration of that pause.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -124,7 +124,7 @@ impl ComparedPolicies<'_> {
                     cause: String::new(),
                     reason: why.clone(),
                 };
-                ReviewComparison::Lost(group, why, sample(before, after))
+                ReviewComparison::UnknownDenial(group, why, sample(before, after))
             }
             (ReplayDecision::Unknown(why), _) | (_, ReplayDecision::Unknown(why)) => {
                 ReviewComparison::Unknown(why)
@@ -157,7 +157,7 @@ impl RecentReplay {
         let mut changes = Vec::new();
         let mut began = Instant::now();
         for (place, kept) in slice.iter().rev().enumerate() {
-            if place % SLICE == SLICE - 1 {
+            if place % DECISIONS_BEFORE_PAUSE == DECISIONS_BEFORE_PAUSE - 1 {
                 thread::sleep(began.elapsed().min(PAUSE));
                 began = Instant::now();
             }
@@ -172,9 +172,9 @@ impl RecentReplay {
             replayed.add(match sides.compare(kept.sequence, kept.line) {
                 ReviewComparison::Same => ReviewComparison::Same,
                 ReviewComparison::Unknown(why) => ReviewComparison::Unknown(why),
-                ReviewComparison::Lost(group, why, change) => {
+                ReviewComparison::UnknownDenial(group, why, change) => {
                     keep(change);
-                    ReviewComparison::Lost(group, why, ())
+                    ReviewComparison::UnknownDenial(group, why, ())
                 }
                 ReviewComparison::Changed(group, change) => {
                     keep(change);
@@ -231,7 +231,7 @@ impl From<KnownDecision> for ComparedDecision {
 
 impl ChangeCount {
     /// The cause of the new decision, or of the former one if nothing decides now.
-    pub(crate) fn by(&self) -> String {
+    pub(crate) fn cause_text(&self) -> String {
         let ChangeGroup { cause, is_gone, .. } = &self.group;
         match (cause.as_str(), is_gone) {
             ("", _) => String::new(),
@@ -312,7 +312,7 @@ mod tests {
             panic!("{found:?}")
         };
         assert_eq!(
-            (group.count, group.by().as_str()),
+            (group.count, group.cause_text().as_str()),
             (2, "AuthorizationPolicy/stop")
         );
         let sequences: Vec<u64> = found.changes.iter().map(|change| change.sequence).collect();

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use crate::console::page::ViewError;
 use crate::console::query::ViewQuery;
 use portcullis_policy::explain::authorization::{AuthorizationAnswer, considered_rows, outcome};
-use portcullis_policy::explain::request::{Misfit, RequestArguments};
+use portcullis_policy::explain::request::{ArgumentError, RequestArguments};
 use portcullis_policy::model::{Attributes, Decision, Time};
 
 /// The parameters of the form.
@@ -167,7 +167,7 @@ impl RequestForm {
     }
 }
 
-fn in_words(misfit: &Misfit) -> String {
+fn in_words(misfit: &ArgumentError) -> String {
     let field = match misfit.field {
         "labelSelector" => "selector",
         "fieldSelector" => "field-selector",

@@ -84,7 +84,7 @@ fn made_up_tokens_do_not_push_out_good_ones() {
         .check(good.as_bytes(), digest(&good), at(11))
         .unwrap();
     assert!(!Arc::ptr_eq(&first, &later), "checked again after ten seconds");
-    assert!(authenticator.jwts.remembered() <= 1024 + 1);
+    assert!(authenticator.jwts.cached_results() <= 1024 + 1);
     assert!(
         Tokens::new(Vec::new())
             .check(good.as_bytes(), digest(&good), at(0))

@@ -66,7 +66,7 @@ fn what_is_silent_makes_way_before_a_handshake_that_has_begun() {
         assert_eq!(begun.stage(), ConnectionStage::Open);
         while table.close_oldest() {}
         assert_eq!(begun.stage(), ConnectionStage::Closed);
-        assert!(table.networks.is_empty() && table.silent.is_empty());
+        assert!(table.by_network.is_empty() && table.silent.is_empty());
     }
 }
 
@@ -116,7 +116,7 @@ fn closed_connections_that_do_not_go_have_a_limit_too() {
     for number in 0..1000 {
         table.remove(number);
     }
-    assert_eq!((table.len(), table.closing, table.networks.len()), (0, 0, 0));
+    assert_eq!((table.len(), table.closing, table.by_network.len()), (0, 0, 0));
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn permit(limiter: &WorkerRefs<Limiter>, cluster: &str, clusters: &[&str]) -> Pe
 }
 
 fn taken(memory: &ReviewMemory, bytes: usize) -> Vec<TakenMemory> {
-    std::iter::from_fn(|| memory.take(bytes)).collect()
+    std::iter::from_fn(|| memory.reserve(bytes)).collect()
 }
 
 #[test]
@@ -37,11 +37,11 @@ fn one_user_has_a_quarter_unless_for_a_single_review() {
     let alone = taken(&first, 4 * MIB);
     assert_eq!(alone.len(), 12, "three quarters, of what is large");
     drop(alone);
-    let held = first.take(12 * MIB).unwrap();
+    let held = first.reserve(12 * MIB).unwrap();
     assert_eq!(taken(&second, 4 * MIB).len(), 1);
-    let small = second.take(4 * MIB).unwrap();
+    let small = second.reserve(4 * MIB).unwrap();
     assert!(
-        first.take(1).is_none() && second.take(1).is_none(),
+        first.reserve(1).is_none() && second.reserve(1).is_none(),
         "they count together"
     );
     assert_eq!(taken(&memory("jane"), 4 * MIB).len(), 8, "others have the rest");
@@ -54,9 +54,9 @@ fn one_user_has_a_quarter_unless_for_a_single_review() {
 fn what_is_large_leaves_a_quarter_to_what_is_small() {
     let limiter = WorkerRefs::default();
     let permit = permit(&limiter, "east", &["east"]);
-    let large: Vec<_> = std::iter::from_fn(|| permit.make(MIB)).collect();
+    let large: Vec<_> = std::iter::from_fn(|| permit.reserve_derived(MIB)).collect();
     assert_eq!(large.len(), 48);
-    let small: Vec<_> = std::iter::from_fn(|| permit.make(LARGE_BYTES)).collect();
+    let small: Vec<_> = std::iter::from_fn(|| permit.reserve_derived(LARGE_BYTES)).collect();
     assert_eq!(small.len(), 16 * MIB / LARGE_BYTES);
 }
 
@@ -65,11 +65,11 @@ fn one_cluster_leaves_the_others_their_share() {
     let limiter = WorkerRefs::default();
     let of = |cluster| permit(&limiter, cluster, &["east", "west"]);
     let (east, west) = (of("east"), of("west"));
-    let all: Vec<_> = std::iter::from_fn(|| east.make(LARGE_BYTES)).collect();
+    let all: Vec<_> = std::iter::from_fn(|| east.reserve_derived(LARGE_BYTES)).collect();
     assert_eq!(
         all.len(),
         48 * MIB / LARGE_BYTES,
         "its quarter and the common half"
     );
-    assert!(west.memory("west", "jane").take(12 * MIB).is_some());
+    assert!(west.memory("west", "jane").reserve(12 * MIB).is_some());
 }

@@ -76,7 +76,7 @@ fn only_what_is_plainly_a_file_of_manifests_is_read_alone() {
         ("elsewhere/gone", None),
         ("aliased/gone", None),
     ] {
-        let rewritten = names.rewritten(&BTreeSet::from([root.join(name)]));
+        let rewritten = names.modified_files(&BTreeSet::from([root.join(name)]));
         let expected: BTreeSet<_> = expected.into_iter().map(|name| root.join(name)).collect();
         assert_eq!(rewritten, Some(expected), "{name}");
     }
@@ -106,16 +106,19 @@ fn only_what_is_plainly_a_file_of_manifests_is_read_alone() {
         "nowhere/at/all",
     ] {
         let with_one_more = BTreeSet::from([root.join("set/a.yaml"), root.join(name)]);
-        assert_eq!(names.rewritten(&with_one_more), None, "{name}");
+        assert_eq!(names.modified_files(&with_one_more), None, "{name}");
     }
     fs::remove_file(root.join("set/a.yaml")).unwrap();
-    assert_eq!(names.rewritten(&BTreeSet::from([root.join("set/a.yaml")])), None);
+    assert_eq!(
+        names.modified_files(&BTreeSet::from([root.join("set/a.yaml")])),
+        None
+    );
     // A link on the way that is gone, by either name of its folder.
     fs::remove_file(root.join("mounted/..data")).unwrap();
     symlink("mounted", root.join("again")).unwrap();
     for name in ["mounted/..data", "again/..data"] {
         assert_eq!(
-            names.rewritten(&BTreeSet::from([root.join(name)])),
+            names.modified_files(&BTreeSet::from([root.join(name)])),
             None,
             "{name}"
         );

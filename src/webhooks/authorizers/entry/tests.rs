@@ -49,7 +49,7 @@ fn ask_in(
         replies: Mutex::new(replies.iter().cloned().collect()),
         asked: AtomicUsize::default(),
     });
-    let callee = Callee {
+    let callee = AuthorizerClient {
         post: Arc::<Script>::clone(&script),
         version: SubjectAccessReviewVersion::V1,
         timeout: Duration::from_secs(1),
@@ -149,10 +149,10 @@ fn nothing_is_asked_again_for_nobody() {
 
 #[test]
 fn large_replies_of_authorizers_are_counted_together_and_small_ones_always_have_room() {
-    let taken: Vec<_> = std::iter::from_fn(|| LargeReplies.take(16 << 20)).collect();
+    let taken: Vec<_> = std::iter::from_fn(|| LargeReplies.reserve(16 << 20)).collect();
     assert!((1..=4).contains(&taken.len()));
-    assert!(LargeReplies.take(16 << 20).is_none());
-    assert!(LargeReplies.take(MAX_SMALL_BYTES).is_some());
+    assert!(LargeReplies.reserve(16 << 20).is_none());
+    assert!(LargeReplies.reserve(MAX_SMALL_BYTES).is_some());
     drop(taken);
-    assert!(LargeReplies.take(16 << 20).is_some());
+    assert!(LargeReplies.reserve(16 << 20).is_some());
 }

@@ -60,7 +60,7 @@ fn a_name_without_a_zone_is_explained_as_go_does() {
         ("../UTC", "time: invalid location name"),
         ("/UTC", "time: invalid location name"),
     ] {
-        assert_eq!(missing(name).to_string(), why, "{name}");
+        assert_eq!(missing_zone(name).to_string(), why, "{name}");
     }
 }
 

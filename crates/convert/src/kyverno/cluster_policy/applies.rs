@@ -21,7 +21,7 @@ use super::scope::Scope;
 use super::{conditions, context, fields, validate};
 use crate::conversion;
 use crate::conversion::{Conversion, Refusal};
-use crate::kyverno::expression::{CelCondition, Judged, is_wildcard_match, one_of};
+use crate::kyverno::expression::{CelCondition, FallibleCondition, is_wildcard_match, one_of};
 
 /// The variable for the object, or for the old object of a DELETE.
 pub(crate) const VARIABLE: &str = "variables.object";
@@ -31,7 +31,7 @@ pub(crate) struct Applies {
     /// The operations; for others the preconditions never hold.
     pub(crate) operations: Vec<&'static str>,
     pub(crate) scope: Scope,
-    pub(crate) preconditions: Judged,
+    pub(crate) preconditions: FallibleCondition,
 }
 
 /// The longest name of a rule that can become a policy, in bytes. Longer names are not compared
@@ -63,9 +63,12 @@ impl Applies {
         operations: &[&'static str],
     ) -> Result<Self, Refusal> {
         let mut left = Vec::new();
-        let mut known: Option<Judged> = None;
+        let mut known: Option<FallibleCondition> = None;
         let mut is_same = true;
-        for operation in operations.iter().filter(|operation| matching.runs_for(operation)) {
+        for operation in operations
+            .iter()
+            .filter(|operation| matching.may_apply_to(operation))
+        {
             let scope = names(rule, matching, &[operation])?;
             let of_operation = preconditions(rule, &scope)?;
             // A pattern admits every DELETE, so that only an error of the preconditions matters.
@@ -111,7 +114,11 @@ impl Applies {
     /// The condition that the old object failed as if it had been created by an unknown user.
     /// Kyverno lets such an object keep failing, unless the rule has preconditions, which it cannot
     /// evaluate for the old object.
-    pub(crate) fn failed_before(&self, rule: &Value, matching: &Matching) -> Result<Judged, Refusal> {
+    pub(crate) fn failed_before(
+        &self,
+        rule: &Value,
+        matching: &Matching,
+    ) -> Result<FallibleCondition, Refusal> {
         let before = FilterSubject {
             object: "oldObject",
             operation: Some("CREATE"),
@@ -149,14 +156,14 @@ impl Applies {
         let failed = validate::holds(&rule["validate"], &scope)
             .map_err(|refusal| refusal.within("validate"))?
             .not();
-        Ok(Judged::sure(matched)
+        Ok(FallibleCondition::infallible(matched)
             .and(preconditions(rule, &scope)?)
             .and(failed))
     }
 }
 
-fn preconditions(rule: &Value, scope: &Scope) -> Result<Judged, Refusal> {
-    conditions::judged(&rule["preconditions"], scope).map_err(|refusal| refusal.within("preconditions"))
+fn preconditions(rule: &Value, scope: &Scope) -> Result<FallibleCondition, Refusal> {
+    conditions::condition_of(&rule["preconditions"], scope).map_err(|refusal| refusal.within("preconditions"))
 }
 
 /// The scope of the names in a rule for these operations.

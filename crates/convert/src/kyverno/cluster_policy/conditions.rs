@@ -12,7 +12,7 @@ use super::scalar::{DURATION, NUMBER, is_duration, range};
 use super::scope::{FAILS, NULL, NUMBERS, Scope, TEXT, Term, cel, is_short};
 use crate::conversion;
 use crate::conversion::Refusal;
-use crate::kyverno::expression::{CelCondition, Judged, has_wildcard, literal};
+use crate::kyverno::expression::{CelCondition, FallibleCondition, has_wildcard, literal};
 use portcullis_cel::{Quantity, Semver};
 
 /// An operator. Its name is case-insensitive, except for operators that order.
@@ -23,7 +23,7 @@ pub(crate) enum ConditionOperator {
     /// One of the set operators.
     In(Set),
     /// An ordering operator, with its sign.
-    Orders(&'static str),
+    Ordering(&'static str),
     /// An ordering operator for durations only, with its sign.
     OrdersDurations(&'static str),
 }
@@ -62,7 +62,7 @@ impl ConditionOperator {
         Some(if of_durations {
             Self::OrdersDurations(sign)
         } else {
-            Self::Orders(sign)
+            Self::Ordering(sign)
         })
     }
 }
@@ -73,26 +73,26 @@ pub(crate) fn compare(
     key: &Term,
     value: &Term,
     scope: &Scope,
-) -> Result<Judged, Refusal> {
+) -> Result<FallibleCondition, Refusal> {
     if let Some(known) = folded(operator, key, value) {
-        return Ok(Judged::sure(CelCondition::constant(known)));
+        return Ok(FallibleCondition::infallible(CelCondition::constant(known)));
     }
-    let made = with_name(scope, key, '\u{1}', value.constant.is_some(), |key| {
-        with_name(scope, value, '\u{2}', false, |value| match operator {
+    let made = evaluated_once(scope, key, '\u{1}', value.constant.is_some(), |key| {
+        evaluated_once(scope, value, '\u{2}', false, |value| match operator {
             ConditionOperator::Equals => equals(key, value, scope),
             ConditionOperator::NotEquals => {
                 let not_null = match key.may_be(NULL) {
-                    true => CelCondition::relation(format!("{} != null", key.value)),
+                    true => CelCondition::relation(format!("{} != null", key.or_null)),
                     false => CelCondition::constant(true),
                 };
                 Ok(CelCondition::all([not_null, equals(key, value, scope)?.not()]))
             }
             ConditionOperator::In(set) => is_in(set, key, value, scope),
-            ConditionOperator::Orders(sign) => orders(sign, key, value),
+            ConditionOperator::Ordering(sign) => orders(sign, key, value),
             ConditionOperator::OrdersDurations(sign) => orders_durations(sign, key, value),
         })
     })?;
-    Ok(Judged {
+    Ok(FallibleCondition {
         condition: made,
         may_fail: key.may_fail() || value.may_fail(),
     })
@@ -101,7 +101,7 @@ pub(crate) fn compare(
 /// The condition that `body` makes from a term, which is evaluated only once. `sign` is a
 /// placeholder until it is known how often the term is used; no policy contains this character.
 /// `is_sole` tells that every part of the condition is about this term.
-fn with_name(
+fn evaluated_once(
     scope: &Scope,
     term: &Term,
     sign: char,
@@ -112,7 +112,7 @@ fn with_name(
         return body(term);
     }
     let made = body(&term.renamed(sign))?;
-    let value = term.whole();
+    let value = term.as_whole_query();
     let is_single = made.count(sign) == 1 && !made.has_macro();
     let may_stand = match term.may_fail() {
         // An operator that short-circuits would lose an error.
@@ -167,14 +167,14 @@ fn orders(sign: &str, key: &Term, value: &Term) -> Result<CelCondition, Refusal>
     if key.is_only(NUMBERS) && value.is_only(NUMBERS) {
         return Ok(CelCondition::relation(format!(
             "{} {sign} {}",
-            key.value, value.value
+            key.or_null, value.or_null
         )));
     }
-    let name = &key.value;
+    let name = &key.or_null;
     match &value.constant {
         Some(Value::Number(number)) => {
             let seconds = format!("'{:.0}s'", number.as_f64().unwrap_or_default().trunc());
-            let written = &value.value;
+            let written = &value.or_null;
             let text = is_duration_text(name).choice(
                 &CelCondition::relation(format!("duration({name}) {sign} duration({seconds})")),
                 &CelCondition::all([
@@ -199,7 +199,7 @@ fn orders(sign: &str, key: &Term, value: &Term) -> Result<CelCondition, Refusal>
             guarded(key, TEXT, orders_text(sign, name, text)),
         ])),
         Some(_) => Ok(CelCondition::constant(false)),
-        None => Err(Refusal::here(
+        None => Err(Refusal::whole(
             "which of two values is greater depends on their types: compare with a number or an amount",
         )),
     }
@@ -255,13 +255,13 @@ fn orders_text(sign: &str, name: &str, text: &str) -> CelCondition {
 }
 
 fn orders_durations(sign: &str, key: &Term, value: &Term) -> Result<CelCondition, Refusal> {
-    let name = &key.value;
+    let name = &key.or_null;
     let operand = match &value.constant {
         Some(Value::Number(number)) => format!("{:.0}s", number.as_f64().unwrap_or_default().trunc()),
         Some(Value::String(text)) if is_duration(text) => text.clone(),
         Some(_) => return Ok(CelCondition::constant(false)),
         None => {
-            return Err(Refusal::here(
+            return Err(Refusal::whole(
                 "a duration must be written as it is, to be compared",
             ));
         }
@@ -290,8 +290,8 @@ pub(crate) enum TextPiece<'t> {
 }
 
 /// Converts conditions: `any` and `all`, or a list, all of which must hold.
-pub(crate) fn judged(written: &Value, scope: &Scope) -> Result<Judged, Refusal> {
-    let holds = Judged::sure(CelCondition::constant(true));
+pub(crate) fn condition_of(written: &Value, scope: &Scope) -> Result<FallibleCondition, Refusal> {
+    let holds = FallibleCondition::infallible(CelCondition::constant(true));
     match written {
         Value::Null => Ok(holds),
         Value::Array(_) => each(written, scope, false),
@@ -309,8 +309,10 @@ pub(crate) fn judged(written: &Value, scope: &Scope) -> Result<Judged, Refusal> 
             };
             Ok(match (any.may_fail, all.may_fail) {
                 (true, true) => {
-                    let or_false = all.clone().and(Judged::sure(CelCondition::constant(false)));
-                    Judged {
+                    let or_false = all
+                        .clone()
+                        .and(FallibleCondition::infallible(CelCondition::constant(false)));
+                    FallibleCondition {
                         condition: any.condition.choice(&all.condition, &or_false.condition),
                         may_fail: true,
                     }
@@ -319,13 +321,13 @@ pub(crate) fn judged(written: &Value, scope: &Scope) -> Result<Judged, Refusal> 
                 _ => any.and(all),
             })
         }
-        _ => Err(Refusal::here("conditions are `any` and `all`, or a list")),
+        _ => Err(Refusal::whole("conditions are `any` and `all`, or a list")),
     }
 }
 
-fn each(written: &Value, scope: &Scope, is_any: bool) -> Result<Judged, Refusal> {
+fn each(written: &Value, scope: &Scope, is_any: bool) -> Result<FallibleCondition, Refusal> {
     let conditions = written.as_array().into_iter().flatten();
-    let mut judged = Judged::sure(CelCondition::constant(!is_any));
+    let mut judged = FallibleCondition::infallible(CelCondition::constant(!is_any));
     for (index, condition) in conditions.enumerate() {
         let next = one(condition, scope).map_err(|refusal| refusal.within_index(index))?;
         judged = match is_any {
@@ -336,7 +338,7 @@ fn each(written: &Value, scope: &Scope, is_any: bool) -> Result<Judged, Refusal>
     Ok(judged)
 }
 
-fn one(written: &Value, scope: &Scope) -> Result<Judged, Refusal> {
+fn one(written: &Value, scope: &Scope) -> Result<FallibleCondition, Refusal> {
     conversion::unknown(written, &["key", "operator", "value", "message"])?;
     let name = written["operator"].as_str().unwrap_or_default();
     let Some(operator) = ConditionOperator::parse(name) else {
@@ -359,7 +361,7 @@ pub(crate) fn operand(written: &Value, scope: &Scope) -> Result<Term, Refusal> {
                 .collect::<Result<_, _>>()?;
             Ok(Term::list_of(&items))
         }
-        Value::Object(_) if written.to_string().contains("{{") => Err(Refusal::here(
+        Value::Object(_) if written.to_string().contains("{{") => Err(Refusal::whole(
             "a variable within a map has no counterpart: compare its fields",
         )),
         other => Ok(Term::constant(other)),
@@ -394,9 +396,11 @@ fn within_text(term: &Term) -> Result<String, Refusal> {
     match &term.constant {
         Some(Value::String(text)) => Ok(literal(text)),
         Some(other) => Ok(literal(&cel(other))),
-        None if term.is_only(TEXT) => Ok(term.whole().to_owned()),
-        None if term.is_only(TEXT | NULL) => Ok(format!("({0} == null ? 'null' : {0})", term.whole())),
-        None => Err(Refusal::here(
+        None if term.is_only(TEXT) => Ok(term.as_whole_query().to_owned()),
+        None if term.is_only(TEXT | NULL) => {
+            Ok(format!("({0} == null ? 'null' : {0})", term.as_whole_query()))
+        }
+        None => Err(Refusal::whole(
             "a variable within a text may be a list or a map, which Kyverno writes as JSON: take `to_string(@)` of it",
         )),
     }
@@ -423,20 +427,20 @@ pub(crate) fn variable(query: &str, scope: &Scope) -> Result<Term, Refusal> {
             .iter()
             .rev()
             .fold(value.to_owned(), |value, (name, text)| {
-                format!("[{}].map({name}, dyn({value}))[0]", text.value)
+                format!("[{}].map({name}, dyn({value}))[0]", text.or_null)
             })
     };
-    let mut made = Term::new(bound(&term.value), term.shape);
-    made.strict = term.strict.as_deref().map(bound);
+    let mut made = Term::new(bound(&term.or_null), term.shape);
+    made.or_error = term.or_error.as_deref().map(bound);
     made.is_fallible = true;
-    made.has_texts = term.has_texts;
+    made.has_strings = term.has_strings;
     made.is_nested = term.is_nested;
     Ok(made)
 }
 
 fn no_query(query: &str) -> impl FnOnce(String) -> Refusal {
     let query = query.trim();
-    move |reason| Refusal::here(format!("`{query}` is no JMESPath that is converted: {reason}"))
+    move |reason| Refusal::whole(format!("`{query}` is no JMESPath that is converted: {reason}"))
 }
 
 /// A string in the quotes of a query. It fails if the value of a variable in it could end the
@@ -448,7 +452,7 @@ fn quoted(text: &str, scope: &Scope) -> Result<Term, Refusal> {
             TextPiece::Text(text) => literal(text),
             TextPiece::Variable(query) => {
                 let term = scope.term(&jmespath::parse(query).map_err(no_query(query))?)?;
-                scope.bound(&within_text(&term)?, |name| {
+                scope.evaluated_once(&within_text(&term)?, |name| {
                     format!("({name}.matches({}) ? {name} : string({FAILS}))", literal(PLAIN))
                 })
             }
@@ -463,7 +467,7 @@ const PLAIN: &str = r"^([^'{}]*[^'{}\\])?$";
 
 /// Splits a string into pieces.
 pub(crate) fn pieces(text: &str) -> Result<Vec<TextPiece<'_>>, Refusal> {
-    let refused = |reason: &str| Err(Refusal::here(reason));
+    let refused = |reason: &str| Err(Refusal::whole(reason));
     if text.contains("$(") {
         return refused("a reference `$()` has no counterpart: write what it refers to");
     }

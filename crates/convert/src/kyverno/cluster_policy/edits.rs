@@ -59,10 +59,10 @@ pub(crate) struct EachElement {
 pub(crate) struct PatchPart {
     pub(crate) path: Vec<PathStep>,
     /// The selection of the part in CEL, and the same as an optional.
-    plain: String,
-    optional: String,
+    selection: String,
+    optional_selection: String,
     /// Whether the part may be missing in the object, because an earlier change creates it.
-    is_made: bool,
+    may_be_created: bool,
     /// Whether the object is of a kind that Kubernetes serves, and so has no null values.
     is_typed: bool,
 }
@@ -74,9 +74,9 @@ impl PatchPart {
     pub(crate) fn object(scope: &Scope) -> Self {
         Self {
             path: Vec::new(),
-            plain: scope.object.clone(),
-            optional: scope.object.clone(),
-            is_made: false,
+            selection: scope.object.clone(),
+            optional_selection: scope.object.clone(),
+            may_be_created: false,
             is_typed: scope.is_typed,
         }
     }
@@ -86,8 +86,8 @@ impl PatchPart {
         path.push(step);
         Self {
             path,
-            plain,
-            optional,
+            selection: plain,
+            optional_selection: optional,
             ..*self
         }
     }
@@ -97,16 +97,16 @@ impl PatchPart {
         let step = PathStep::Key(name.to_owned());
         self.with(
             step,
-            field(&self.plain, name),
-            optional_field(&self.optional, name),
+            field(&self.selection, name),
+            optional_field(&self.optional_selection, name),
         )
     }
 
     /// The key that is a CEL expression.
     pub(crate) fn computed(&self, key: &str) -> Self {
         let (plain, optional) = (
-            format!("{}[{key}]", self.plain),
-            format!("{}[?{key}]", self.optional),
+            format!("{}[{key}]", self.selection),
+            format!("{}[?{key}]", self.optional_selection),
         );
         self.with(PathStep::ComputedKey(key.to_owned()), plain, optional)
     }
@@ -127,21 +127,21 @@ impl PatchPart {
     pub(crate) fn item(&self, index: &str, element: &str) -> Self {
         let step = PathStep::Index(index.to_owned());
         let mut item = self.with(step, element.to_owned(), element.to_owned());
-        item.is_made = false;
+        item.may_be_created = false;
         item
     }
 
     /// The same part, which an earlier change creates if it is missing.
     pub(crate) fn made(mut self) -> Self {
-        self.is_made |= !self.is_always_there();
+        self.may_be_created |= !self.is_always_there();
         self
     }
 
     /// The value in CEL, if the part is present.
     pub(crate) fn value(&self) -> String {
-        match self.is_made {
-            true => format!("{}.value()", self.optional),
-            false => self.plain.clone(),
+        match self.may_be_created {
+            true => format!("{}.value()", self.optional_selection),
+            false => self.selection.clone(),
         }
     }
 
@@ -150,19 +150,19 @@ impl PatchPart {
         if child.is_always_there() {
             return CelCondition::constant(true);
         }
-        let there = match (child.path.last(), self.is_made) {
-            (Some(PathStep::Key(name)), false) => has_field(&self.plain, name),
+        let there = match (child.path.last(), self.may_be_created) {
+            (Some(PathStep::Key(name)), false) => has_field(&self.selection, name),
             (Some(PathStep::ComputedKey(key)), false) => {
-                CelCondition::relation(format!("{key} in {}", self.plain))
+                CelCondition::relation(format!("{key} in {}", self.selection))
             }
-            _ => CelCondition::primary(format!("{}.hasValue()", child.optional)),
+            _ => CelCondition::primary(format!("{}.hasValue()", child.optional_selection)),
         };
         // Kyverno treats null as absent.
         match self.is_typed || self.is_metadata() {
             true => there,
             false => CelCondition::all([
                 there,
-                CelCondition::relation(format!("{}.orValue(null) != null", child.optional)),
+                CelCondition::relation(format!("{}.orValue(null) != null", child.optional_selection)),
             ]),
         }
     }
@@ -282,7 +282,7 @@ impl Edit {
         let expression = Self::joined(edits);
         match expression.len() {
             0..=MAX_EDITS_BYTES => Ok(expression),
-            _ => Err(Refusal::here(
+            _ => Err(Refusal::whole(
                 "it becomes too long an expression: split the patch into several rules",
             )),
         }
@@ -463,18 +463,18 @@ pub(crate) fn value(written: &Value, scope: &Scope, fallible: &mut Vec<String>) 
 pub(crate) fn text(written: &Value, scope: &Scope, fallible: &mut Vec<String>) -> Result<String, Refusal> {
     let term = conditions::operand(written, scope)?;
     if !(term.is_only(TEXT) || term.is_never_null && term.is_only(TEXT | NULL)) {
-        return Err(Refusal::here(
+        return Err(Refusal::whole(
             "it may not be there, or be no text: end its query with `|| ''`",
         ));
     }
-    if term.may_fail() && !fallible.iter().any(|known| known == term.whole()) {
-        fallible.push(term.whole().to_owned());
+    if term.may_fail() && !fallible.iter().any(|known| known == term.as_whole_query()) {
+        fallible.push(term.as_whole_query().to_owned());
     }
-    Ok(term.whole().to_owned())
+    Ok(term.as_whole_query().to_owned())
 }
 
 /// The edits, which fail if the evaluation of one of these values fails.
-pub(crate) fn unless_failing(fallible: &[String], edits: Vec<Edit>) -> Vec<Edit> {
+pub(crate) fn fail_if_failing(fallible: &[String], edits: Vec<Edit>) -> Vec<Edit> {
     if fallible.is_empty() || edits.is_empty() {
         return edits;
     }
@@ -501,7 +501,7 @@ fn kinds(scope: &Scope) -> impl Iterator<Item = GroupVersionKind<'_>> {
 pub(crate) fn check_known(scope: &Scope, names: &[&str]) -> Result<(), Refusal> {
     for kind in kinds(scope) {
         if !matches!(Schemas::builtin().is_atomic(&kind, names), Ok(Some(_))) {
-            return Err(Refusal::here(format!(
+            return Err(Refusal::whole(format!(
                 "a {} has no `{}`, and Kubernetes refuses an admission policy that adds it: leave it out, or write a \
                  rule for the kinds that have it",
                 kind.kind,

@@ -10,16 +10,16 @@ use crate::kyverno::expression::{CelCondition, has_wildcard, literal, literals, 
 use portcullis_cel::Quantity;
 
 pub(crate) fn equals(key: &Term, value: &Term, scope: &Scope) -> Result<CelCondition, Refusal> {
-    let same = || CelCondition::relation(format!("dyn({}) == {}", value.value, key.value));
+    let same = || CelCondition::relation(format!("dyn({}) == {}", value.or_null, key.or_null));
     match (&value.constant, &key.constant) {
         (Some(constant), _) => equals_constant(key, constant, scope),
         (None, Some(Value::Null)) => Ok(CelCondition::constant(false)),
         (None, Some(Value::String(text))) if Quantity::parse(text).is_err() && !is_duration(text) => {
-            let matches = guarded(value, TEXT, matches_text(&key.value, &value.value));
+            let matches = guarded(value, TEXT, matches_text(&key.or_null, &value.or_null));
             Ok(CelCondition::any([same(), matches]))
         }
         (None, Some(Value::Bool(_) | Value::Array(_) | Value::Object(_))) => Ok(same()),
-        (None, Some(_)) => Err(Refusal::here(
+        (None, Some(_)) => Err(Refusal::whole(
             "an amount as the key compares with each type otherwise: write it as the value",
         )),
         (None, None) if key.is_only(NUMBERS) && value.is_only(NUMBERS) => Ok(same()),
@@ -28,7 +28,7 @@ pub(crate) fn equals(key: &Term, value: &Term, scope: &Scope) -> Result<CelCondi
 }
 
 fn equals_constant(key: &Term, constant: &Value, scope: &Scope) -> Result<CelCondition, Refusal> {
-    let name = &key.value;
+    let name = &key.or_null;
     Ok(match constant {
         Value::Null => CelCondition::constant(false),
         Value::Bool(_) if !key.may_be(BOOL) => CelCondition::constant(false),
@@ -59,17 +59,17 @@ fn equals_constant(key: &Term, constant: &Value, scope: &Scope) -> Result<CelCon
         Value::Array(_) | Value::Object(_) if !key.may_be(LIST | MAP) => CelCondition::constant(false),
         Value::Array(_) | Value::Object(_) => {
             if scope.has_integers && constant.to_string().bytes().any(|byte| byte.is_ascii_digit()) {
-                return Err(Refusal::here(
+                return Err(Refusal::whole(
                     "Kyverno compares numbers of an old object otherwise: set `allowExistingViolations: false`",
                 ));
             }
-            CelCondition::relation(format!("dyn({name}) == {}", Term::constant(constant).value))
+            CelCondition::relation(format!("dyn({name}) == {}", Term::constant(constant).or_null))
         }
     })
 }
 
 fn equals_number(name: &str, number: &Value) -> CelCondition {
-    let number = Term::constant(number).value;
+    let number = Term::constant(number).or_null;
     match number.contains('.') {
         true => CelCondition::relation(format!("dyn({name}) == {number}")),
         false => CelCondition::relation(format!("{name} == {number}")),
@@ -85,10 +85,10 @@ pub(crate) fn guarded(key: &Term, shape: u8, condition: CelCondition) -> CelCond
         return condition;
     }
     let is_type = match shape {
-        TEXT => CelCondition::relation(format!("type({}) == string", key.value)),
-        NUMBERS => CelCondition::primary(is_number(&key.value)),
-        LIST => CelCondition::relation(format!("type({}) == list", key.value)),
-        _ => CelCondition::relation(format!("type({}) == bool", key.value)),
+        TEXT => CelCondition::relation(format!("type({}) == string", key.or_null)),
+        NUMBERS => CelCondition::primary(is_number(&key.or_null)),
+        LIST => CelCondition::relation(format!("type({}) == list", key.or_null)),
+        _ => CelCondition::relation(format!("type({}) == bool", key.or_null)),
     };
     CelCondition::all([is_type, condition])
 }
@@ -96,7 +96,7 @@ pub(crate) fn guarded(key: &Term, shape: u8, condition: CelCondition) -> CelCond
 /// The condition that the key is a string that equals `text`: as a duration, as a quantity, or as a
 /// pattern.
 fn guarded_text(key: &Term, text: &str) -> CelCondition {
-    let name = &key.value;
+    let name = &key.or_null;
     let is_amount = Quantity::parse(text).is_ok();
     let duration = (is_duration(text) && text != "0")
         .then(|| CelCondition::relation(format!("duration({name}) == duration({})", literal(text))));
@@ -150,7 +150,7 @@ pub(crate) fn is_plain_number(text: &str) -> bool {
 
 /// The condition that two values of the object are equal.
 fn equal_values(key: &Term, value: &Term) -> CelCondition {
-    let (left, right) = (&key.value, &value.value);
+    let (left, right) = (&key.or_null, &value.or_null);
     let are_durations = CelCondition::all([is_duration_text(left), is_duration_text(right)]);
     let durations = CelCondition::relation(format!("duration({left}) == duration({right})"));
     let quantities = CelCondition::all([
@@ -230,8 +230,8 @@ struct Choices {
 }
 
 pub(crate) fn is_in(set: Set, key: &Term, value: &Term, scope: &Scope) -> Result<CelCondition, Refusal> {
-    if set.is_old && key.may_be(LIST) && !(key.is_only(LIST | NULL) && key.has_texts) {
-        return Err(Refusal::here(
+    if set.is_old && key.may_be(LIST) && !(key.is_only(LIST | NULL) && key.has_strings) {
+        return Err(Refusal::whole(
             "`In` and `NotIn` of what may be a list have no counterpart: write `AllIn` or `AnyIn`",
         ));
     }
@@ -256,11 +256,11 @@ pub(crate) fn is_in(set: Set, key: &Term, value: &Term, scope: &Scope) -> Result
         return Ok(CelCondition::any([scalar, list]));
     }
     let is_scalar = match key.is_only(TEXT | NUMBERS | BOOL | NULL) {
-        true => CelCondition::relation(format!("{} != null", key.value)),
+        true => CelCondition::relation(format!("{} != null", key.or_null)),
         false => CelCondition::all([
-            CelCondition::relation(format!("{} != null", key.value)),
-            CelCondition::relation(format!("type({}) != list", key.value)),
-            CelCondition::relation(format!("type({}) != map", key.value)),
+            CelCondition::relation(format!("{} != null", key.or_null)),
+            CelCondition::relation(format!("type({}) != list", key.or_null)),
+            CelCondition::relation(format!("type({}) != map", key.or_null)),
         ]),
     };
     Ok(CelCondition::any([CelCondition::all([is_scalar, scalar]), list]))
@@ -278,12 +278,12 @@ fn choices(set: Set, value: &Value, is_of_list: bool) -> Result<Choices, Refusal
             choices.texts = items.iter().map(printed).collect::<Result<_, _>>()?;
         }
         Value::String(text) if range(text).is_some() => {
-            return Err(Refusal::here(
+            return Err(Refusal::whole(
                 "a range has no counterpart here: compare with `GreaterThan` and `LessThan`",
             ));
         }
         Value::String(_) if set.is_old && is_of_list => {
-            return Err(Refusal::here(
+            return Err(Refusal::whole(
                 "`In` and `NotIn` a text have no counterpart here: write a list",
             ));
         }
@@ -324,11 +324,11 @@ fn printed(value: &Value) -> Result<String, Refusal> {
             Some(number) if number.abs() < 1e6 && (number == 0.0 || number.abs() >= 1e-4) => {
                 Ok(number.to_string())
             }
-            _ => Err(Refusal::here(
+            _ => Err(Refusal::whole(
                 "Kyverno writes such a number with an exponent: put it in quotes",
             )),
         },
-        _ => Err(Refusal::here(
+        _ => Err(Refusal::whole(
             "a list of texts, numbers and booleans is meant here",
         )),
     }
@@ -371,28 +371,28 @@ fn among(set: Set, key: &Term, shape: u8, choices: &Choices, scope: &Scope) -> C
             return CelCondition::constant(false);
         };
         return match shape {
-            LIST => CelCondition::relation(format!("{} == {}", key.value, literals([text.as_str()]))),
-            _ => matches_wildcard(&text_of(&key.value, key.shape & shape, scope), text),
+            LIST => CelCondition::relation(format!("{} == {}", key.or_null, literals([text.as_str()]))),
+            _ => matches_wildcard(&text_of(&key.or_null, key.shape & shape, scope), text),
         };
     }
     if shape != LIST {
-        let text = text_of(&key.value, key.shape & shape, scope);
+        let text = text_of(&key.or_null, key.shape & shape, scope);
         let found = is_one_of(&text, choices, key.is_plain, false);
         return if set.is_negated { found.not() } else { found };
     }
-    let (name, body) = scope.each(|name| {
+    let (name, body) = scope.with_loop_variable(|name| {
         let text = text_of(name, ELEMENTS, scope);
-        let text = if key.has_texts { name.to_owned() } else { text };
+        let text = if key.has_strings { name.to_owned() } else { text };
         let found = is_one_of(&text, choices, false, set.is_old);
         let found = if set.is_negated { found.not() } else { found };
         found.to_string()
     });
     let quantifier = if set.is_any { "exists" } else { "all" };
-    let among = CelCondition::primary(format!("{}.{quantifier}({name}, {body})", key.value));
+    let among = CelCondition::primary(format!("{}.{quantifier}({name}, {body})", key.or_null));
     let Some(whole) = &choices.whole else {
         return among;
     };
-    let is_whole = CelCondition::relation(format!("dyn({}) == {}", key.value, literals([whole.as_str()])));
+    let is_whole = CelCondition::relation(format!("dyn({}) == {}", key.or_null, literals([whole.as_str()])));
     match set.is_negated {
         true => CelCondition::all([is_whole.not(), among]),
         false => CelCondition::any([is_whole, among]),
@@ -427,12 +427,12 @@ fn among_values(
     scope: &Scope,
 ) -> Result<CelCondition, Refusal> {
     if set.is_old {
-        return Err(Refusal::here(
+        return Err(Refusal::whole(
             "`In` and `NotIn` a variable have no counterpart: write `AnyIn` or `AnyNotIn`",
         ));
     }
     if value.may_be(TEXT) || value.may_be(NUMBERS) && shape == LIST {
-        return Err(Refusal::here(
+        return Err(Refusal::whole(
             "the value may be a text, which Kyverno may read as JSON or as a range: end its query with `[]`",
         ));
     }
@@ -441,8 +441,8 @@ fn among_values(
     }
     let texts = |name: &str| text_of(name, ELEMENTS, scope);
     let found = |key: &str| {
-        let (name, body) = scope.each(|name| {
-            let own = if value.has_texts {
+        let (name, body) = scope.with_loop_variable(|name| {
+            let own = if value.has_strings {
                 name.to_owned()
             } else {
                 texts(name)
@@ -454,13 +454,13 @@ fn among_values(
             ])
             .to_string()
         });
-        let found = CelCondition::primary(format!("{}.exists({name}, {body})", value.value));
+        let found = CelCondition::primary(format!("{}.exists({name}, {body})", value.or_null));
         if set.is_negated { found.not() } else { found }
     };
     let condition = match shape {
         LIST => {
-            let (name, body) = scope.each(|name| {
-                let own = if key.has_texts {
+            let (name, body) = scope.with_loop_variable(|name| {
+                let own = if key.has_strings {
                     name.to_owned()
                 } else {
                     texts(name)
@@ -468,9 +468,9 @@ fn among_values(
                 found(&own).to_string()
             });
             let quantifier = if set.is_any { "exists" } else { "all" };
-            CelCondition::primary(format!("{}.{quantifier}({name}, {body})", key.value))
+            CelCondition::primary(format!("{}.{quantifier}({name}, {body})", key.or_null))
         }
-        _ => found(&text_of(&key.value, key.shape & shape, scope)),
+        _ => found(&text_of(&key.or_null, key.shape & shape, scope)),
     };
     Ok(guarded(value, LIST, condition))
 }

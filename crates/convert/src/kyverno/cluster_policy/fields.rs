@@ -3,7 +3,7 @@
 //! A field that is not listed is refused, and others are refused for the reason given here. The
 //! reference page is made from this list.
 
-use Fate::{Becomes, Nothing, Refused};
+use FieldConversion::{Becomes, Nothing, Refused};
 use Part::{Context, Exception, Filter, Mutate, Resources, Rule, Spec, Validate};
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ pub(crate) enum Part {
 
 /// How a field is converted.
 #[derive(Debug, Clone, Copy)]
-enum Fate {
+enum FieldConversion {
     Becomes(&'static str),
     /// It has no effect on what is admitted.
     Nothing,
@@ -33,7 +33,7 @@ enum Fate {
     Refused(&'static str),
 }
 
-const FIELDS: [(Part, &str, Fate); 69] = [
+const FIELDS: [(Part, &str, FieldConversion); 69] = [
     (
         Spec,
         "rules",

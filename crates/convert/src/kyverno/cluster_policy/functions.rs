@@ -37,8 +37,8 @@ impl Scope {
             return (!is_false(value)).to_string();
         }
         match term.is_only(BOOL) {
-            true => term.value.clone(),
-            false => self.bound(&term.value, |name| format!("({})", self.is_true(term, name))),
+            true => term.or_null.clone(),
+            false => self.evaluated_once(&term.or_null, |name| format!("({})", self.is_true(term, name))),
         }
     }
 
@@ -74,7 +74,7 @@ impl Scope {
         let is_ordered = !matches!(comparator, Comparator::Equal | Comparator::NotEqual);
         let are_lengths = left.is_only(NUMBERS) && right.is_only(NUMBERS);
         if self.has_integers && !are_lengths && (is_ordered || has_number(left) || has_number(right)) {
-            return Err(Refusal::here(
+            return Err(Refusal::whole(
                 "Kyverno compares numbers of an old object otherwise: set `allowExistingViolations: false`",
             ));
         }
@@ -91,12 +91,15 @@ impl Scope {
             Comparator::MoreOrEqual => ">=",
         };
         let mut term = if !is_ordered {
-            Term::new(format!("(dyn({}) {sign} dyn({}))", left.value, right.value), BOOL)
+            Term::new(
+                format!("(dyn({}) {sign} dyn({}))", left.or_null, right.or_null),
+                BOOL,
+            )
         } else if are_lengths {
-            Term::new(format!("({} {sign} {})", left.value, right.value), BOOL)
+            Term::new(format!("({} {sign} {})", left.or_null, right.or_null), BOOL)
         } else {
-            let value = self.bound(&left.value, |left| {
-                self.bound(&right.value, |right| {
+            let value = self.evaluated_once(&left.or_null, |left| {
+                self.evaluated_once(&right.or_null, |right| {
                     let numbers = format!("{} && {}", is_number(left), is_number(right));
                     format!("({numbers} ? dyn({left} {sign} {right}) : null)")
                 })
@@ -109,11 +112,11 @@ impl Scope {
 
     pub(crate) fn called(&self, name: &str, arguments: &[Term]) -> Result<Term, Refusal> {
         if !FUNCTIONS.contains(&name) {
-            return Err(Refusal::here(format!(
+            return Err(Refusal::whole(format!(
                 "the function `{name}()` of JMESPath is not converted: write the condition in CEL"
             )));
         }
-        let wrong = || Refusal::here(format!("`{name}()` has other arguments"));
+        let wrong = || Refusal::whole(format!("`{name}()` has other arguments"));
         let first = arguments.first().ok_or_else(wrong)?;
         let is_fallible = arguments.iter().any(|argument| argument.is_fallible);
         let second = || {
@@ -123,7 +126,7 @@ impl Scope {
                 .ok_or_else(wrong)
         };
         let alone = || match arguments.len() {
-            1 => Ok(&first.value),
+            1 => Ok(&first.or_null),
             _ => Err(wrong()),
         };
         let takes = match name {
@@ -147,20 +150,20 @@ impl Scope {
             "contains" => self.contains(first, second()?),
             "starts_with" | "ends_with" => {
                 let function = if name == "starts_with" { "startsWith" } else { "endsWith" };
-                Term::new(format!("{}.{function}({})", first.value, second()?.value), BOOL).fallible()
+                Term::new(format!("{}.{function}({})", first.or_null, second()?.or_null), BOOL).fallible()
             }
             "to_upper" => Term::new(format!("{}.upperAscii()", alone()?), TEXT).fallible(),
             "to_lower" => Term::new(format!("{}.lowerAscii()", alone()?), TEXT).fallible(),
             "split" => {
-                let mut term = Term::new(format!("dyn({}.split({}))", first.value, second()?.value), LIST);
-                term.has_texts = true;
+                let mut term = Term::new(format!("dyn({}.split({}))", first.or_null, second()?.or_null), LIST);
+                term.has_strings = true;
                 term.is_nested = false;
                 term.fallible()
             }
-            "join" => Term::new(format!("{}.join({})", second()?.value, first.value), TEXT).fallible(),
+            "join" => Term::new(format!("{}.join({})", second()?.or_null, first.or_null), TEXT).fallible(),
             "replace_all" => match arguments {
                 [text, from, to] => Term::new(
-                    format!("{}.replace({}, {})", text.value, from.value, to.value),
+                    format!("{}.replace({}, {})", text.or_null, from.or_null, to.or_null),
                     TEXT,
                 )
                 .fallible(),
@@ -168,8 +171,8 @@ impl Scope {
             },
             "keys" | "values" => {
                 let is_keys = name == "keys";
-                let of = |otherwise: &str| self.bound(&first.value, |map| {
-                    let (key, body) = self.each(|key| match is_keys {
+                let of = |otherwise: &str| self.evaluated_once(&first.or_null, |map| {
+                    let (key, body) = self.with_loop_variable(|key| match is_keys {
                         true => key.to_owned(),
                         false => format!("dyn({map})[{key}]"),
                     });
@@ -184,11 +187,11 @@ impl Scope {
                 let mut term = Term::new(of(FAILS), LIST).fallible();
                 term.without_error = Some(of("null"));
                 term.is_nested = !is_keys && first.known != Known::Texts;
-                term.has_texts = !term.is_nested;
+                term.has_strings = !term.is_nested;
                 term
             }
             "to_number" => Term::new(
-                self.bound(alone()?, |name| {
+                self.evaluated_once(alone()?, |name| {
                     format!(
                         "(type({name}) == string && string({name}).matches({}) ? dyn(double({name})) : {} ? dyn({name}) : null)",
                         literal(NUMBER),
@@ -198,18 +201,18 @@ impl Scope {
                 NUMBERS | NULL,
             ),
             "to_string" if first.is_only(MAP | LIST | NULL) => {
-                return Err(Refusal::here(
+                return Err(Refusal::whole(
                     "Kyverno writes a map or list as JSON, which CEL cannot: put the text together from its fields",
                 ));
             }
             "to_string" => Term::new(
-                self.bound(alone()?, |name| format!("({name} == null ? 'null' : string({name}))")),
+                self.evaluated_once(alone()?, |name| format!("({name} == null ? 'null' : string({name}))")),
                 TEXT,
             )
             .fallible(),
             "to_array" => {
                 let mut term = Term::new(
-                    self.bound(alone()?, |name| {
+                    self.evaluated_once(alone()?, |name| {
                         format!("(type({name}) == list ? dyn({name}) : dyn([{name}]))")
                     }),
                     LIST,
@@ -223,7 +226,7 @@ impl Scope {
                     Some(Value::String(expression)) => {
                         Term::new(format!("{text}.matches({})", literal(expression)), BOOL).fallible()
                     }
-                    _ => return Err(Refusal::here("the regular expression must be written as it is")),
+                    _ => return Err(Refusal::whole("the regular expression must be written as it is")),
                 }
             }
             "pattern_match" => match &first.constant {
@@ -231,7 +234,7 @@ impl Scope {
                     let text = self.text_or_number(second()?);
                     Term::new(format!("({})", matches_wildcard(&text, pattern)), BOOL).fallible()
                 }
-                _ => return Err(Refusal::here("the pattern must be written as it is")),
+                _ => return Err(Refusal::whole("the pattern must be written as it is")),
             },
             _ => return Err(wrong()),
         };
@@ -241,8 +244,8 @@ impl Scope {
     /// A string, or a number as a string; fails for anything else.
     fn text_or_number(&self, term: &Term) -> String {
         match term.is_only(TEXT) {
-            true => term.value.clone(),
-            false => self.bound(&term.value, |name| {
+            true => term.or_null.clone(),
+            false => self.evaluated_once(&term.or_null, |name| {
                 format!("({} ? string({name}) : dyn({name}))", is_number(name))
             }),
         }
@@ -250,22 +253,22 @@ impl Scope {
 
     fn contains(&self, whole: &Term, part: &Term) -> Term {
         let in_text = |name: &str| match (&part.constant, part.is_only(TEXT)) {
-            (_, true) => format!("{name}.contains({})", part.value),
+            (_, true) => format!("{name}.contains({})", part.or_null),
             // No string contains a value of another type.
             (Some(_), false) => format!("size({name}) < 0"),
             (None, false) => {
-                let part = &part.value;
+                let part = &part.or_null;
                 format!("(type({part}) == string ? {name}.contains({part}) : size({name}) < 0)")
             }
         };
-        let in_list = |name: &str| format!("dyn({}) in {name}", part.value);
+        let in_list = |name: &str| format!("dyn({}) in {name}", part.or_null);
         if whole.is_only(LIST) {
-            return Term::new(format!("({})", in_list(&whole.value)), BOOL);
+            return Term::new(format!("({})", in_list(&whole.or_null)), BOOL);
         }
         if whole.is_only(TEXT) {
-            return Term::new(in_text(&whole.value), BOOL);
+            return Term::new(in_text(&whole.or_null), BOOL);
         }
-        let value = self.bound(&whole.value, |name| {
+        let value = self.evaluated_once(&whole.or_null, |name| {
             let in_text = in_text(name);
             let text = format!("(type({name}) == string ? {in_text} : {FAILS})");
             format!("(type({name}) == list ? {} : {text})", in_list(name))

@@ -30,7 +30,7 @@ pub(crate) struct PatchedElement {
 }
 
 /// Encloses the number of a variable in a text. No policy contains this character.
-const MARK: char = '\u{e002}';
+const VARIABLE_MARK: char = '\u{e002}';
 
 /// A patch that is being converted.
 pub(crate) struct JsonPatch<'s> {
@@ -64,14 +64,14 @@ impl<'s> JsonPatch<'s> {
     /// The changes by the operations in `text`.
     pub(crate) fn edits(&mut self, text: &Value) -> Result<Vec<Edit>, Refusal> {
         let Some(text) = text.as_str().filter(|text| text.len() <= MAX_PATCH_BYTES) else {
-            return Err(Refusal::here(format!(
+            return Err(Refusal::whole(format!(
                 "it is no text of at most {MAX_PATCH_BYTES} bytes"
             )));
         };
-        let text = self.marked(text)?;
+        let text = self.with_marks(text)?;
         let operations = operations(&text)?;
         if operations.len() > MAX_OPERATIONS {
-            return Err(Refusal::here(format!(
+            return Err(Refusal::whole(format!(
                 "a patch has at most {MAX_OPERATIONS} operations"
             )));
         }
@@ -80,14 +80,14 @@ impl<'s> JsonPatch<'s> {
             let of_one = self.of_operation(operation);
             edits.extend(of_one.map_err(|refusal| refusal.within_index(index))?);
         }
-        Ok(edits::unless_failing(&self.fallible, edits))
+        Ok(edits::fail_if_failing(&self.fallible, edits))
     }
 
     /// The text with marks in place of its variables. Kyverno inserts their values before it parses
     /// the YAML, so they may end a string or change its type.
-    fn marked(&mut self, text: &str) -> Result<String, Refusal> {
-        if text.contains(MARK) {
-            return Err(Refusal::here("a character of private use stands in it"));
+    fn with_marks(&mut self, text: &str) -> Result<String, Refusal> {
+        if text.contains(VARIABLE_MARK) {
+            return Err(Refusal::whole("a character of private use stands in it"));
         }
         let mut marked = String::new();
         for piece in conditions::pieces(text)? {
@@ -102,7 +102,7 @@ impl<'s> JsonPatch<'s> {
             let index = self.index_of(query);
             let is_quoted = line.matches('"').count() % 2 == 1 && !line.contains(['\\', '\'', '#']);
             if index.is_none() && !is_quoted {
-                return Err(Refusal::here(format!(
+                return Err(Refusal::whole(format!(
                     "`{}` may be read as another type or end the text: write it in double quotes, on one line",
                     query.trim()
                 )));
@@ -111,7 +111,7 @@ impl<'s> JsonPatch<'s> {
                 Some(index) => format!("string({index})"),
                 None => self.plain_text(query)?,
             };
-            marked.push_str(&format!("{MARK}{}{MARK}", self.variables.len()));
+            marked.push_str(&format!("{VARIABLE_MARK}{}{VARIABLE_MARK}", self.variables.len()));
             self.variables.push((value, is_quoted));
         }
         Ok(marked)
@@ -132,12 +132,12 @@ impl<'s> JsonPatch<'s> {
     fn plain_text(&mut self, query: &str) -> Result<String, Refusal> {
         let term = conditions::variable(query, self.scope)?;
         if !(term.is_only(TEXT) || term.is_never_null && term.is_only(TEXT | NULL)) {
-            return Err(Refusal::here(format!(
+            return Err(Refusal::whole(format!(
                 "`{}` may not be there, or be no text: end its query with `|| ''`",
                 query.trim()
             )));
         }
-        let value = self.scope.bound(term.whole(), |value| {
+        let value = self.scope.evaluated_once(term.as_whole_query(), |value| {
             let plain = literal(r#"^[^"\\\x00-\x1f\x7f-\x{10ffff}]*$"#);
             format!("({value}.matches({plain}) && !{value}.contains('{{{{') ? {value} : {FAILS})")
         });
@@ -148,8 +148,11 @@ impl<'s> JsonPatch<'s> {
     }
 
     /// A text with marks in CEL.
-    fn unmarked(&self, text: &str) -> Result<String, Refusal> {
-        let parts = text.split(MARK).enumerate().filter(|(_, part)| !part.is_empty());
+    fn to_cel(&self, text: &str) -> Result<String, Refusal> {
+        let parts = text
+            .split(VARIABLE_MARK)
+            .enumerate()
+            .filter(|(_, part)| !part.is_empty());
         let parts: Option<Vec<String>> = parts
             .map(|(index, part)| match index % 2 {
                 0 => Some(literal(part)),
@@ -160,7 +163,7 @@ impl<'s> JsonPatch<'s> {
             Some([]) => Ok("''".to_owned()),
             Some([part]) => Ok(part.clone()),
             Some(parts) => Ok(format!("({})", parts.join(" + "))),
-            None => Err(Refusal::here("a variable ends elsewhere")),
+            None => Err(Refusal::whole("a variable ends elsewhere")),
         }
     }
 
@@ -171,13 +174,13 @@ impl<'s> JsonPatch<'s> {
     fn value(&self, value: &Value) -> Result<String, Refusal> {
         Ok(match value {
             Value::String(text) => {
-                let mut marks = text.split(MARK).skip(1).step_by(2);
+                let mut marks = text.split(VARIABLE_MARK).skip(1).step_by(2);
                 if !marks.all(|mark| self.variable(mark).is_some_and(|(_, is_quoted)| *is_quoted)) {
-                    return Err(Refusal::here(
+                    return Err(Refusal::whole(
                         "a variable that is no text has no counterpart: quote it",
                     ));
                 }
-                self.unmarked(text)?
+                self.to_cel(text)?
             }
             Value::Array(items) => {
                 let items: Vec<String> = items
@@ -187,10 +190,12 @@ impl<'s> JsonPatch<'s> {
                 super::scope::listed(&items)
             }
             Value::Object(entries) => {
-                let entries = entries.iter().map(|(key, value)| match key.contains(MARK) {
-                    true => conversion::of("value", "a variable in a key has no counterpart"),
-                    false => Ok(format!("{}: dyn({})", literal(key), self.value(value)?)),
-                });
+                let entries = entries
+                    .iter()
+                    .map(|(key, value)| match key.contains(VARIABLE_MARK) {
+                        true => conversion::of("value", "a variable in a key has no counterpart"),
+                        false => Ok(format!("{}: dyn({})", literal(key), self.value(value)?)),
+                    });
                 format!("{{{}}}", entries.collect::<Result<Vec<_>, _>>()?.join(", "))
             }
             scalar => super::scope::cel(scalar),
@@ -234,7 +239,7 @@ impl<'s> JsonPatch<'s> {
     }
 
     fn path(&self, written: &str) -> Result<Vec<PathStep>, Refusal> {
-        let refused = |reason: &str| Err(Refusal::here(reason));
+        let refused = |reason: &str| Err(Refusal::whole(reason));
         let Some(steps) = written.strip_prefix('/') else {
             return refused("a path begins with `/`");
         };
@@ -249,7 +254,7 @@ impl<'s> JsonPatch<'s> {
                 .unwrap_or(step)
                 .bytes()
                 .all(|byte| byte.is_ascii_digit());
-            let marks: Vec<&str> = step.split(MARK).collect();
+            let marks: Vec<&str> = step.split(VARIABLE_MARK).collect();
             path.push(match marks.as_slice() {
                 [""] => return refused("an empty step has no counterpart"),
                 [_] if is_number => PathStep::Index(step.to_owned()),
@@ -265,7 +270,7 @@ impl<'s> JsonPatch<'s> {
                     }
                 }
                 _ if marks.iter().skip(1).step_by(2).all(|mark| self.is_index(mark)) => {
-                    PathStep::ComputedKey(self.unmarked(&step.replace("~1", "/").replace("~0", "~"))?)
+                    PathStep::ComputedKey(self.to_cel(&step.replace("~1", "/").replace("~0", "~"))?)
                 }
                 _ => return refused("a variable in a path has no counterpart, but `elementIndex`"),
             });
@@ -294,7 +299,7 @@ impl<'s> JsonPatch<'s> {
                 && begins(path, list)
                 && !(appends && *is_add && name == "add");
             if !both_append && (begins(path, written) || begins(written, path) || shifts) {
-                return Err(Refusal::here(
+                return Err(Refusal::whole(
                     "an operation before it changes the same: write one, or a rule each",
                 ));
             }
@@ -316,7 +321,7 @@ impl<'s> JsonPatch<'s> {
                         .iter()
                         .find(|one| one.index == *name && one.list == before);
                     let looped = looped.ok_or_else(|| {
-                        Refusal::here("`elementIndex` does not count the elements of this list")
+                        Refusal::whole("`elementIndex` does not count the elements of this list")
                             .within("path")
                     })?;
                     part.item(name, &looped.element)
@@ -381,7 +386,7 @@ impl<'s> JsonPatch<'s> {
     }
 
     /// The edits if everything on the path is present, otherwise `otherwise`.
-    fn where_there(
+    fn if_present(
         &self,
         path: &[PathStep],
         mut edits: Vec<Edit>,
@@ -403,13 +408,13 @@ impl<'s> JsonPatch<'s> {
     fn replaced(&self, path: &[PathStep], value: String) -> Result<Vec<Edit>, Refusal> {
         let part = self.part(path)?;
         let fails = part.operation("replace", Some(FAILS.to_owned()));
-        self.where_there(path, vec![part.operation("replace", Some(value))], &[fails])
+        self.if_present(path, vec![part.operation("replace", Some(value))], &[fails])
     }
 
     fn removed(&self, path: &[PathStep]) -> Result<Vec<Edit>, Refusal> {
         let edits = vec![self.part(path)?.operation("remove", None)];
         let Some(last) = path.last().filter(|last| last.is_named_index()) else {
-            return self.where_there(path, edits, &[]);
+            return self.if_present(path, edits, &[]);
         };
         let innermost = self.loops.last();
         match innermost.is_some_and(|one| PathStep::Index(one.index.clone()) == *last && one.is_reversed) {
@@ -449,12 +454,12 @@ fn operations(text: &str) -> Result<Vec<Value>, Refusal> {
         }),
     };
     let documents = document::parse(None, &whole)
-        .map_err(|fault| Refusal::here(format!("it cannot be read: {}", fault.message)))?;
+        .map_err(|fault| Refusal::whole(format!("it cannot be read: {}", fault.message)))?;
     match documents.as_slice() {
         [document] => match document.root().to_json()["patches"].take() {
             Value::Array(operations) if !operations.is_empty() => Ok(operations),
-            _ => Err(Refusal::here("it lists no operations")),
+            _ => Err(Refusal::whole("it lists no operations")),
         },
-        _ => Err(Refusal::here("it lists no operations")),
+        _ => Err(Refusal::whole("it lists no operations")),
     }
 }

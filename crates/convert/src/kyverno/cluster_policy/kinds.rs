@@ -96,7 +96,7 @@ impl KindSelector {
     }
 
     /// Whether resource rules alone determine the kind.
-    pub(crate) fn is_stated(&self) -> bool {
+    pub(crate) fn is_determined_by_rules(&self) -> bool {
         self.kind == "*" || self.resource.is_some() && (self.group != "*" || !self.subresource.is_empty())
     }
 
@@ -145,7 +145,7 @@ impl KindSelector {
         self.kind.contains(['*', '?'])
     }
 
-    /// The condition that the request is for one of the kinds. `is_stated` tells that the resource
+    /// The condition that the request is for one of the kinds. `is_determined_by_rules` tells that the resource
     /// rules match only their resources, and `has_subresources` that these may include
     /// subresources.
     pub(crate) fn any(selectors: &[Self], is_stated: bool, has_subresources: bool) -> CelCondition {

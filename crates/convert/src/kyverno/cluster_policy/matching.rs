@@ -111,7 +111,7 @@ impl Matching {
     }
 
     /// Whether the rule may apply to the operation.
-    pub(crate) fn runs_for(&self, operation: &str) -> bool {
+    pub(crate) fn may_apply_to(&self, operation: &str) -> bool {
         let names = |filter: &Filter| {
             filter.operations.is_empty() || filter.operations.iter().any(|own| own == operation)
         };
@@ -156,7 +156,7 @@ impl Matching {
     }
 
     /// Whether a condition depends on the labels of the namespace.
-    pub(crate) fn asks_for_namespaces(&self) -> bool {
+    pub(crate) fn uses_namespace_selector(&self) -> bool {
         let mut filters = self.filters.iter().chain(&self.excluded);
         filters.any(|filter| !filter.resources["namespaceSelector"].is_null())
     }
@@ -198,7 +198,10 @@ impl Matching {
     /// The condition that an exception applies to `subject`.
     pub(crate) fn excepted(&self, subject: FilterSubject) -> CelCondition {
         CelCondition::any(self.exceptions.iter().map(|exception| {
-            let conditions = exception.all.iter().map(|filter| self.without(filter, subject));
+            let conditions = exception
+                .all
+                .iter()
+                .map(|filter| self.filter_condition(filter, subject));
             match exception.is_any {
                 true => CelCondition::any(conditions),
                 false => CelCondition::all(conditions),
@@ -208,7 +211,10 @@ impl Matching {
 
     /// The condition that `exclude` applies to `subject`.
     pub(crate) fn exclusion(&self, subject: FilterSubject) -> CelCondition {
-        let conditions = self.excluded.iter().map(|filter| self.without(filter, subject));
+        let conditions = self
+            .excluded
+            .iter()
+            .map(|filter| self.filter_condition(filter, subject));
         match self.is_any_excluded || self.excluded.is_empty() {
             true => CelCondition::any(conditions),
             false => CelCondition::all(conditions),
@@ -216,7 +222,7 @@ impl Matching {
     }
 
     /// The condition of a filter on `subject` that does not rely on resource rules.
-    fn without(&self, filter: &Filter, subject: FilterSubject) -> CelCondition {
+    fn filter_condition(&self, filter: &Filter, subject: FilterSubject) -> CelCondition {
         let kinds = filter.kinds(false, self.has_subresources());
         filter.holds(subject, kinds, filter.operation(subject))
     }
@@ -328,7 +334,7 @@ impl Filter {
     /// The condition of the filter on `subject`, besides what the resource rules of `all` ensure.
     fn condition(&self, subject: FilterSubject, all: &Matching) -> CelCondition {
         let is_alone = all.filters.len() == 1;
-        let kinds = match is_alone && self.kinds.iter().all(KindSelector::is_stated) {
+        let kinds = match is_alone && self.kinds.iter().all(KindSelector::is_determined_by_rules) {
             true => CelCondition::constant(true),
             false => self.kinds(is_alone, all.has_subresources()),
         };

@@ -82,12 +82,12 @@ impl<'s> Merge<'s> {
     /// The changes of the object by `patch`.
     pub(crate) fn edits(&mut self, patch: &Value) -> Result<Vec<Edit>, Refusal> {
         let Value::Object(entries) = patch else {
-            return Err(Refusal::here("it is no map"));
+            return Err(Refusal::whole("it is no map"));
         };
         let object = PatchPart::object(self.scope);
         let applies = self.conditions(entries, &object)?;
         let edits = self.of_map(entries, &object)?;
-        Ok(edits::unless_failing(
+        Ok(edits::fail_if_failing(
             &self.fallible,
             Edit::only_if(applies, edits),
         ))
@@ -125,14 +125,14 @@ impl<'s> Merge<'s> {
             Value::String(text) if text == "*" && self.scope.is_typed => Ok(CelCondition::constant(true)),
             Value::String(text) if self.scope.is_typed => {
                 if text.contains("{{") {
-                    return Err(Refusal::here(
+                    return Err(Refusal::whole(
                         "a variable in a condition of a patch has no counterpart, but `{{ element.name }}` of the list \
                          itself: ask for it in `preconditions`",
                     ));
                 }
                 scalar::condition(pattern, &at.value())
             }
-            _ => Err(Refusal::here(
+            _ => Err(Refusal::whole(
                 "the condition of a patch must be a text, for kinds that Kubernetes serves itself: ask for it in \
                  `preconditions`",
             )),
@@ -148,7 +148,7 @@ impl<'s> Merge<'s> {
             };
             let within = |refusal: Refusal| refusal.within_index(index);
             if has_anchor(item, &[Anchor::Condition, Anchor::Addition]) {
-                return Err(within(Refusal::here(
+                return Err(within(Refusal::whole(
                     "conditions of the element beside those of the object have no counterpart: write two rules",
                 )));
             }
@@ -169,13 +169,13 @@ impl<'s> Merge<'s> {
 
     fn of_map(&mut self, entries: &Map<String, Value>, at: &PatchPart) -> Result<Vec<Edit>, Refusal> {
         if at.path.len() > MAX_DEPTH {
-            return Err(Refusal::here(format!("a patch nests at most {MAX_DEPTH} deep")));
+            return Err(Refusal::whole(format!("a patch nests at most {MAX_DEPTH} deep")));
         }
         let (mut edits, mut names) = (Vec::new(), BTreeSet::new());
         for (key, value) in entries {
             if !names.insert(anchor(key).1) {
                 let refusal =
-                    Refusal::here("Kyverno fails where a patch names a field with and without an anchor");
+                    Refusal::whole("Kyverno fails where a patch names a field with and without an anchor");
                 return Err(refusal.within(key));
             }
             edits.extend(
@@ -189,7 +189,7 @@ impl<'s> Merge<'s> {
     fn of_entry(&mut self, key: &str, value: &Value, at: &PatchPart) -> Result<Vec<Edit>, Refusal> {
         let (anchor, name) = anchor(key);
         if name.starts_with('$') {
-            return Err(Refusal::here(
+            return Err(Refusal::whole(
                 "directives have no counterpart: write `patchesJson6902`",
             ));
         }
@@ -205,26 +205,26 @@ impl<'s> Merge<'s> {
             Anchor::None => self.of_value(value, at, part),
             Anchor::Addition => {
                 if self.is_shared(&part) {
-                    return Err(Refusal::here(
+                    return Err(Refusal::whole(
                         "what one element adds the next one finds: add it in a rule of its own",
                     ));
                 }
                 if has_anchor(value, &[Anchor::Condition, Anchor::Global]) {
-                    return Err(Refusal::here("conditions in what is added have no counterpart"));
+                    return Err(Refusal::whole("conditions in what is added have no counterpart"));
                 }
                 let made = self.whole(value, &part)?;
                 let add = made.map(|made| part.operation("add", Some(made)));
                 Ok(Edit::only_if(at.has(&part).not(), add.into_iter().collect()))
             }
             Anchor::Condition | Anchor::Global => Ok(Vec::new()),
-            _ => Err(Refusal::here("this anchor means nothing in a patch")),
+            _ => Err(Refusal::whole("this anchor means nothing in a patch")),
         }
     }
 
     fn computed(&mut self, anchor: Anchor, name: &str, at: &PatchPart) -> Result<PatchPart, Refusal> {
         let is_map = at.names().last().is_some_and(|last| MAPS.contains(last));
         if anchor != Anchor::None || !is_map {
-            return Err(Refusal::here(
+            return Err(Refusal::whole(
                 "a variable in a key is converted in maps of texts alone, without an anchor",
             ));
         }
@@ -255,7 +255,7 @@ impl<'s> Merge<'s> {
                 self.or_whole(there, edits, value, &part)
             }
             Value::Array(items) => self.of_list(items, value, (there, part)),
-            Value::Null => Err(Refusal::here(
+            Value::Null => Err(Refusal::whole(
                 "null removes what is there: write `patchesJson6902`",
             )),
             scalar => {
@@ -294,7 +294,7 @@ impl<'s> Merge<'s> {
             return Ok(None);
         };
         if has_null(&made) {
-            return Err(Refusal::here(
+            return Err(Refusal::whole(
                 "null removes what is there: write `patchesJson6902`",
             ));
         }
@@ -313,11 +313,11 @@ impl<'s> Merge<'s> {
         let key = KEYED.iter().find(|(name, _)| *name == list).map(|(_, key)| *key);
         match key.filter(|_| self.scope.is_typed) {
             None if has_anchor(value, &[Anchor::Condition, Anchor::Global, Anchor::Addition]) => {
-                Err(Refusal::here(
+                Err(Refusal::whole(
                     "conditions in a list that has no merge key have no counterpart: write `foreach`",
                 ))
             }
-            None if !edits::is_atomic(self.scope, &names) => Err(Refusal::here(
+            None if !edits::is_atomic(self.scope, &names) => Err(Refusal::whole(
                 "how Kyverno merges this list has no counterpart: write `patchesJson6902`",
             )),
             None => {
@@ -325,7 +325,7 @@ impl<'s> Merge<'s> {
                 let made = made.map(|made| part.operation("add", Some(made)));
                 Ok(made.into_iter().collect())
             }
-            Some(_) if items.is_empty() => Err(Refusal::here("an empty list merges nothing: leave it out")),
+            Some(_) if items.is_empty() => Err(Refusal::whole("an empty list merges nothing: leave it out")),
             Some(key) => {
                 let items: Vec<(usize, &Value)> = items
                     .iter()
@@ -346,7 +346,7 @@ impl<'s> Merge<'s> {
         let mut maps = Vec::new();
         for (index, item) in items {
             let entries = item.as_object().filter(|entries| !entries.is_empty());
-            let not_map = || Refusal::here("an element of it is no map").within_index(*index);
+            let not_map = || Refusal::whole("an element of it is no map").within_index(*index);
             maps.push((*index, entries.ok_or_else(not_map)?));
         }
         if let [(index, entries)] = maps.as_slice() {
@@ -360,7 +360,7 @@ impl<'s> Merge<'s> {
             }
         }
         if self.is_shared(&part) {
-            return Err(Refusal::here(
+            return Err(Refusal::whole(
                 "a list that does not belong to the element changes with each: write a rule of its own for it",
             ));
         }
@@ -392,19 +392,19 @@ impl<'s> Merge<'s> {
         let item = part.item(&looped.index, &looped.element);
         let rest = without_key(entries, key, &[Anchor::None, Anchor::Condition])?;
         if has_anchor(&Value::Object(rest.clone()), &[Anchor::Condition]) {
-            return Err(Refusal::here(
+            return Err(Refusal::whole(
                 "more conditions of the element have no counterpart: ask for them in `preconditions`",
             ));
         }
         if !entries.contains_key(key) {
             refuse_additions(&rest)?;
         } else if has_anchor(&Value::Object(rest.clone()), &[Anchor::Addition]) {
-            return Err(Refusal::here(format!(
+            return Err(Refusal::whole(format!(
                 "Kyverno applies what has `+()` to every element: write `({key})`"
             )));
         }
         if adds_only(&rest) {
-            return Err(Refusal::here(
+            return Err(Refusal::whole(
                 "Kyverno leaves an element to which `+()` adds nothing where it is, and puts the others first: write \
                  `patchesJson6902`",
             ));
@@ -427,7 +427,7 @@ impl<'s> Merge<'s> {
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
         if key != "name" || self.looped.is_some() || rest.contains_key(key) {
-            return Err(Refusal::here(
+            return Err(Refusal::whole(
                 "Kyverno merges elements with conditions by their `name`: write `foreach` over the list",
             ));
         }
@@ -435,7 +435,7 @@ impl<'s> Merge<'s> {
             &Value::Object(rest.clone()),
             &[Anchor::Condition, Anchor::Addition],
         ) {
-            return Err(Refusal::here(
+            return Err(Refusal::whole(
                 "Kyverno decides about `+()` for all elements by the first: write `foreach` over the list, with \
                  `(name): \"{{ element.name }}\"`",
             ));
@@ -492,20 +492,20 @@ impl<'s> Merge<'s> {
             let within = |refusal: Refusal| refusal.within_index(*index);
             let value = Value::Object((*entries).clone());
             if has_anchor(&value, &[Anchor::Condition, Anchor::Addition]) {
-                return Err(within(Refusal::here(
+                return Err(within(Refusal::whole(
                     "conditions in one of several elements have no counterpart: write a rule for each",
                 )));
             }
             let own = entries.get(key).and_then(Value::as_str).unwrap_or_default();
             if own.is_empty() || own.contains("{{") || keys.contains(&literal(own)) {
-                return Err(within(Refusal::here(format!(
+                return Err(within(Refusal::whole(format!(
                     "each element needs a `{key}` of its own, which is no variable"
                 ))));
             }
             let is_own = format!("{} == {}", field(&element, key), literal(own));
             let place_part = part.item("-", &element);
             let Some(made) = self.whole(&value, &place_part).map_err(within)? else {
-                return Err(within(Refusal::here("an element of it is empty")));
+                return Err(within(Refusal::whole("an element of it is empty")));
             };
             merged.first_or(&CelCondition::relation(is_own.clone()), &made);
             whole.push(made);

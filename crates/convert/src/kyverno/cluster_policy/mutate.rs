@@ -14,7 +14,7 @@ use super::scope::{NUMBERS, Scope, Term};
 use super::{conditions, context};
 use crate::conversion;
 use crate::conversion::Refusal;
-use crate::kyverno::expression::{CelCondition, Judged};
+use crate::kyverno::expression::{CelCondition, FallibleCondition};
 
 /// How deep loops may nest.
 const MAX_LOOPS: usize = 3;
@@ -71,13 +71,13 @@ struct PatchedList {
 fn of_loop(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<Vec<Edit>, Refusal> {
     conversion::unknown(written, &LOOP)?;
     if outer.len() >= MAX_LOOPS {
-        return Err(Refusal::here(format!("loops nest at most {MAX_LOOPS} deep")));
+        return Err(Refusal::whole(format!("loops nest at most {MAX_LOOPS} deep")));
     }
     let list = list(written, scope, outer).map_err(|refusal| refusal.within("list"))?;
     let (index, element) = (scope.fresh("i"), scope.fresh("e"));
     let mut inner = with_element(scope, (&index, list.term.element(&element)), outer.len());
     context::add_variables(&written["context"], &mut inner)?;
-    let applies = conditions::judged(&written["preconditions"], &inner)
+    let applies = conditions::condition_of(&written["preconditions"], &inner)
         .map_err(|refusal| refusal.within("preconditions"))?;
     let condition = match scope.is_typed {
         true => applies.condition,
@@ -132,7 +132,7 @@ fn of_loop(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<V
         before = merge.before;
         if let Some((_, part)) = list.part.filter(|_| merge.moves) {
             if !each.applies.is(true) && written.to_string().contains("elementIndex") {
-                return Err(Refusal::here(
+                return Err(Refusal::whole(
                     "the place of an element that moves has no counterpart",
                 ));
             }
@@ -168,7 +168,7 @@ fn of_loop(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<V
         );
     }
     if !outer.is_empty() && !before.is_empty() {
-        return Err(Refusal::here(
+        return Err(Refusal::whole(
             "an inner loop that changes more than its elements has no counterpart",
         ));
     }
@@ -194,11 +194,11 @@ fn with_element(scope: &Scope, (index, element): (&str, Term), nesting: usize) -
 
 fn list(written: &Value, scope: &Scope, outer: &[PatchedElement]) -> Result<PatchedList, Refusal> {
     let query = written["list"].as_str().unwrap_or_default();
-    let node = jmespath::parse(query).map_err(Refusal::here)?;
+    let node = jmespath::parse(query).map_err(Refusal::whole)?;
     let chosen = one_of_lists(&node, written);
     let node = chosen.as_ref().unwrap_or(&node);
     let term = scope.term(node)?;
-    let elements = match (&term.strict, &chosen) {
+    let elements = match (&term.or_error, &chosen) {
         // A missing list is an error.
         (Some(strict), None) => strict.clone(),
         _ => term.elements(scope),
@@ -306,7 +306,7 @@ fn check_apart(before: &[Edit], edits: &[Edit], written: &Value) -> Result<(), R
     let read = read_paths(&written.to_string());
     for changed in fixed(before) {
         if own.iter().chain(&read).any(|path| overlaps(path, &changed)) {
-            return Err(Refusal::here(format!(
+            return Err(Refusal::whole(format!(
                 "a loop before it changes `{}`, which Kyverno looks at again: write a rule for each",
                 changed.join(".")
             )));
@@ -358,7 +358,7 @@ fn reads_changes(rule: &Value, paths: &[&[PathStep]], may_fail: bool) -> bool {
 pub(crate) fn spec(
     rule: &Value,
     edits: Vec<Edit>,
-    applies: Judged,
+    applies: FallibleCondition,
     failure_policy: &str,
 ) -> Result<Value, Refusal> {
     let mut paths = Vec::new();

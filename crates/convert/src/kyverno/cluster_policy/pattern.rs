@@ -29,7 +29,7 @@ pub(crate) struct PatternOutcome {
 
 /// A value of the object in CEL.
 #[derive(Debug, Clone)]
-struct Spot {
+struct PatternTarget {
     /// The value, or null if it is absent.
     or_null: String,
     /// The value, if it is present.
@@ -51,7 +51,7 @@ pub(crate) enum Anchor {
 
 /// The conditions of a pattern for `object`.
 pub(crate) fn outcome(pattern: &Value, object: &str) -> Result<PatternOutcome, Refusal> {
-    let root = Spot {
+    let root = PatternTarget {
         or_null: object.to_owned(),
         value: object.to_owned(),
         depth: 0,
@@ -99,7 +99,7 @@ impl PatternOutcome {
         }
     }
 
-    fn applies_always(&self) -> bool {
+    fn always_applies(&self) -> bool {
         self.passes == self.does_not_fail
     }
 
@@ -115,7 +115,7 @@ impl PatternOutcome {
 
     /// The outcome of this pattern, followed by `next` if the object passes.
     fn then(self, next: Self) -> Self {
-        let does_not_fail = match self.applies_always() {
+        let does_not_fail = match self.always_applies() {
             true => CelCondition::all([self.does_not_fail, next.does_not_fail]),
             false => CelCondition::all([
                 self.does_not_fail,
@@ -129,9 +129,9 @@ impl PatternOutcome {
     }
 }
 
-// === impl Spot ===
+// === impl PatternTarget ===
 
-impl Spot {
+impl PatternTarget {
     fn child(&self, key: &str) -> Self {
         Self {
             or_null: format!("{}.orValue(dyn(null))", optional_field(&self.value, key)),
@@ -216,9 +216,11 @@ pub(crate) fn pruned(value: &Value) -> Option<Value> {
     }
 }
 
-fn of_value(pattern: &Value, at: &Spot) -> Result<PatternOutcome, Refusal> {
+fn of_value(pattern: &Value, at: &PatternTarget) -> Result<PatternOutcome, Refusal> {
     if at.depth > MAX_DEPTH {
-        return Err(Refusal::here(format!("a pattern nests at most {MAX_DEPTH} deep")));
+        return Err(Refusal::whole(format!(
+            "a pattern nests at most {MAX_DEPTH} deep"
+        )));
     }
     let outcome = match pattern {
         Value::Object(entries) => of_map(entries, at)?,
@@ -228,14 +230,14 @@ fn of_value(pattern: &Value, at: &Spot) -> Result<PatternOutcome, Refusal> {
     // The condition of an anchor may contain those below it twice.
     match outcome.passes.len().max(outcome.does_not_fail.len()) {
         0..=MAX_CONDITION_BYTES => Ok(outcome),
-        _ => Err(Refusal::here(
+        _ => Err(Refusal::whole(
             "it becomes too long an expression: split the pattern into several rules",
         )),
     }
 }
 
 /// A scalar pattern must match the value, or every element if it is a list.
-fn of_scalar(pattern: &Value, at: &Spot) -> Result<PatternOutcome, Refusal> {
+fn of_scalar(pattern: &Value, at: &PatternTarget) -> Result<PatternOutcome, Refusal> {
     let element = at.element().value;
     let condition = scalar::condition(pattern, &element)?;
     let each = format!("(type({0}) == list ? dyn({0}) : dyn([{0}]))", at.or_null);
@@ -244,9 +246,9 @@ fn of_scalar(pattern: &Value, at: &Spot) -> Result<PatternOutcome, Refusal> {
     ))))
 }
 
-fn of_list(items: &[Value], at: &Spot) -> Result<PatternOutcome, Refusal> {
+fn of_list(items: &[Value], at: &PatternTarget) -> Result<PatternOutcome, Refusal> {
     let Some(item) = items.first() else {
-        return Err(Refusal::here(
+        return Err(Refusal::whole(
             "Kyverno lets nothing match an empty list: write what its items are like",
         ));
     };
@@ -260,7 +262,7 @@ fn of_list(items: &[Value], at: &Spot) -> Result<PatternOutcome, Refusal> {
                 CelCondition::primary(format!("{}.all({name}, {condition})", at.value))
             };
             let none_fails = all(&each.does_not_fail);
-            if each.applies_always() {
+            if each.always_applies() {
                 return Ok(PatternOutcome::of(none_fails).guarded(&list));
             }
             let passes = CelCondition::all([
@@ -276,7 +278,7 @@ fn of_list(items: &[Value], at: &Spot) -> Result<PatternOutcome, Refusal> {
             };
             Ok(outcome.guarded(&list))
         }
-        Value::Array(_) => Err(Refusal::here("a list of lists in a pattern has no counterpart")),
+        Value::Array(_) => Err(Refusal::whole("a list of lists in a pattern has no counterpart")),
         pattern => {
             let condition = scalar::condition(pattern, name).map_err(|refusal| refusal.within_index(0))?;
             let all = CelCondition::primary(format!("{}.all({name}, {condition})", at.value));
@@ -285,7 +287,7 @@ fn of_list(items: &[Value], at: &Spot) -> Result<PatternOutcome, Refusal> {
     }
 }
 
-fn of_map(entries: &Map<String, Value>, at: &Spot) -> Result<PatternOutcome, Refusal> {
+fn of_map(entries: &Map<String, Value>, at: &PatternTarget) -> Result<PatternOutcome, Refusal> {
     let (mut conditions, mut others, mut rest) = (Vec::new(), Vec::new(), Vec::new());
     // Kyverno sorts by the whole key.
     let mut keys: Vec<(&String, &Value)> = entries.iter().collect();
@@ -331,7 +333,7 @@ fn anchored(
         };
     }
     // If none of these anchors applies, the map does not apply either.
-    if !others.is_empty() && !others.iter().any(PatternOutcome::applies_always) {
+    if !others.is_empty() && !others.iter().any(PatternOutcome::always_applies) {
         let applies = CelCondition::any(others.iter().map(|other| other.passes.clone()));
         return PatternOutcome {
             passes: CelCondition::all([none_fails.clone(), applies.clone(), rest.passes]),
@@ -347,12 +349,17 @@ fn anchored(
     }
 }
 
-fn of_entry(anchor: Anchor, name: &str, pattern: &Value, at: &Spot) -> Result<PatternOutcome, Refusal> {
+fn of_entry(
+    anchor: Anchor,
+    name: &str,
+    pattern: &Value,
+    at: &PatternTarget,
+) -> Result<PatternOutcome, Refusal> {
     let child = at.child(name);
     let has = at.has(name);
     match anchor {
         Anchor::Negation => Ok(PatternOutcome::of(has.not())),
-        Anchor::Addition => Err(Refusal::here(
+        Anchor::Addition => Err(Refusal::whole(
             "`+()` adds to an object, and a pattern changes none",
         )),
         Anchor::Existence => existence(pattern, &child, has),
@@ -370,7 +377,7 @@ fn of_entry(anchor: Anchor, name: &str, pattern: &Value, at: &Spot) -> Result<Pa
         }
         Anchor::Equality => {
             if ends_rule(pattern) {
-                return Err(Refusal::here(
+                return Err(Refusal::whole(
                     "what `<()` within `=()` ends depends on the order of fields: put it beside the other anchors",
                 ));
             }
@@ -389,7 +396,7 @@ fn of_entry(anchor: Anchor, name: &str, pattern: &Value, at: &Spot) -> Result<Pa
     }
 }
 
-fn of_field(name: &str, pattern: &Value, at: &Spot) -> Result<PatternOutcome, Refusal> {
+fn of_field(name: &str, pattern: &Value, at: &PatternTarget) -> Result<PatternOutcome, Refusal> {
     let child = at.child(name);
     match pattern {
         Value::Object(entries)
@@ -403,7 +410,7 @@ fn of_field(name: &str, pattern: &Value, at: &Spot) -> Result<PatternOutcome, Re
 
 /// Labels and annotations, whose keys may have wildcards. Kyverno compares an arbitrary one of the
 /// keys that match; here all of them must match.
-fn of_labels(entries: &Map<String, Value>, at: &Spot) -> Result<PatternOutcome, Refusal> {
+fn of_labels(entries: &Map<String, Value>, at: &PatternTarget) -> Result<PatternOutcome, Refusal> {
     if let Some((key, _)) = entries.iter().find(|(_, pattern)| !pattern.is_string()) {
         return conversion::of(
             key,
@@ -422,7 +429,7 @@ fn of_labels(entries: &Map<String, Value>, at: &Spot) -> Result<PatternOutcome, 
     Ok(outcome)
 }
 
-fn of_wildcard_key(key: &str, pattern: &Value, at: &Spot) -> Result<CelCondition, Refusal> {
+fn of_wildcard_key(key: &str, pattern: &Value, at: &PatternTarget) -> Result<CelCondition, Refusal> {
     let (anchor, name) = anchor(key);
     let key = at.element().value;
     let matching = matches_wildcard(&key, name);
@@ -434,19 +441,19 @@ fn of_wildcard_key(key: &str, pattern: &Value, at: &Spot) -> Result<CelCondition
         Anchor::None => Ok(CelCondition::all([found, all])),
         Anchor::Equality => Ok(all),
         Anchor::Negation => Ok(found.not()),
-        _ => Err(Refusal::here(
+        _ => Err(Refusal::whole(
             "a key with wildcards stands alone, or within `=()` or `X()`",
         )),
     }
 }
 
 /// The condition that for each item of the pattern, an element of the list matches.
-fn existence(pattern: &Value, child: &Spot, has: CelCondition) -> Result<PatternOutcome, Refusal> {
+fn existence(pattern: &Value, child: &PatternTarget, has: CelCondition) -> Result<PatternOutcome, Refusal> {
     let items = pattern
         .as_array()
         .filter(|items| items.iter().all(Value::is_object));
     let Some(items) = items else {
-        return Err(Refusal::here("`^()` has a list of maps"));
+        return Err(Refusal::whole("`^()` has a list of maps"));
     };
     let element = child.element();
     let mut parts = vec![child.is("list")];

@@ -121,7 +121,7 @@ fn places(object: &str, scope: &Scope) -> Result<(String, String), Refusal> {
         Some((spec, metadata)) if all.all(|other| other == first) => {
             Ok((format!("{object}.?{spec}"), format!("{object}.?{metadata}")))
         }
-        _ => Err(Refusal::here(
+        _ => Err(Refusal::whole(
             "it is about Pods, or about what makes Pods: write a rule for each kind",
         )),
     }
@@ -212,7 +212,7 @@ impl CheckedField {
         let is_whole = |exclusion: &&Exclusion<'_>| exclusion.field.is_empty();
         if let (ContainersOrPod(of_empty), true) = (self.place, of_pods.iter().any(is_whole)) {
             if exclusions.is_empty() {
-                return Ok(self.but_one(of_empty, pod));
+                return Ok(self.all_but_one_container(of_empty, pod));
             }
             if !exclusions
                 .iter()
@@ -243,7 +243,7 @@ impl CheckedField {
 
     /// In Kyverno, a Pod of one empty container fails too, which removes one error of the
     /// containers.
-    fn but_one(&self, of_empty: &str, pod: &PodParts) -> CelCondition {
+    fn all_but_one_container(&self, of_empty: &str, pod: &PodParts) -> CelCondition {
         let good = self.good(pod);
         let others = ["initContainers", "ephemeralContainers"]
             .map(|list| CelCondition::primary(format!("{}.?{list}.orValue([]).all(c, {good})", pod.spec)));

@@ -44,19 +44,19 @@ impl Scope {
         match self.place(node, &Place::Context)? {
             Place::Value(term) => Ok(*term),
             Place::Context | Place::Request => {
-                Err(Refusal::here("the request as a whole has no counterpart"))
+                Err(Refusal::whole("the request as a whole has no counterpart"))
             }
         }
     }
 
     fn value(&self, node: &QueryNode, current: &Place) -> Result<Term, Refusal> {
         match self.place(node, current)? {
-            Place::Value(term) if term.value.len() > MAX_QUERY_BYTES => Err(Refusal::here(
+            Place::Value(term) if term.or_null.len() > MAX_QUERY_BYTES => Err(Refusal::whole(
                 "it becomes too long an expression: split it into several conditions",
             )),
             Place::Value(term) => Ok(*term),
             Place::Context | Place::Request => {
-                Err(Refusal::here("the request as a whole has no counterpart"))
+                Err(Refusal::whole("the request as a whole has no counterpart"))
             }
         }
     }
@@ -79,24 +79,24 @@ impl Scope {
                 let left = self.place(left, current)?;
                 if let QueryNode::Index(index) = **right {
                     let Place::Value(base) = left else {
-                        return Err(Refusal::here("the request is no list"));
+                        return Err(Refusal::whole("the request is no list"));
                     };
                     return Ok(Place::Value(Box::new(self.item(&base, index))));
                 }
                 // The result for a missing value is an error, which most operators treat as null.
                 match (&left, &**right) {
                     (_, QueryNode::Field(_)) => self.value(right, &left)?,
-                    (Place::Value(base), _) if base.strict.is_some() => self.of_found(base, right)?,
+                    (Place::Value(base), _) if base.or_error.is_some() => self.of_found(base, right)?,
                     _ => self.value(right, &left)?,
                 }
             }
             QueryNode::Index(index) => match current {
                 Place::Value(base) => self.item(base, *index),
-                _ => return Err(Refusal::here("the request is no list")),
+                _ => return Err(Refusal::whole("the request is no list")),
             },
             QueryNode::Literal(value) => Term::constant(value),
             QueryNode::Text(index) => self.texts.get(*index).cloned().ok_or_else(|| {
-                Refusal::here("a variable within a query has no counterpart here: write one query")
+                Refusal::whole("a variable within a query has no counterpart here: write one query")
             })?,
             QueryNode::Flatten(left) => {
                 let left = self.value(left, current)?.without_error()?;
@@ -113,8 +113,8 @@ impl Scope {
             QueryNode::ValueProjection(left, right) => {
                 let left = self.value(left, current)?.without_error()?;
                 let values = Term::new(
-                    self.bound(&left.value, |map| {
-                        let (name, body) = self.each(|key| format!("{map}[{key}]"));
+                    self.evaluated_once(&left.or_null, |map| {
+                        let (name, body) = self.with_loop_variable(|key| format!("{map}[{key}]"));
                         format!("(type({map}) == map ? dyn({map}.map({name}, {body})) : null)")
                     }),
                     LIST | NULL,
@@ -137,15 +137,15 @@ impl Scope {
                 let left = self.value(left, current)?;
                 let right = self.value(right, current)?;
                 let whole = |right: &str| {
-                    self.bound(&left.value, |name| {
+                    self.evaluated_once(&left.or_null, |name| {
                         format!("({} ? dyn({right}) : dyn({name}))", self.is_true(&left, name))
                     })
                 };
-                let mut term = Term::new(whole(&right.value), left.shape | right.shape);
+                let mut term = Term::new(whole(&right.or_null), left.shape | right.shape);
                 if left.is_only(BOOL) && right.is_only(BOOL) && !left.is_fallible {
-                    term = Term::new(format!("({} && {})", left.value, right.value), BOOL);
+                    term = Term::new(format!("({} && {})", left.or_null, right.or_null), BOOL);
                 }
-                term.strict = right.strict.as_deref().map(whole);
+                term.or_error = right.or_error.as_deref().map(whole);
                 term.is_fallible = left.is_fallible || right.is_fallible;
                 term
             }
@@ -157,11 +157,11 @@ impl Scope {
             }
             QueryNode::Pipe(left, right) => {
                 let mut left = self.value(left, current)?;
-                left.strict = None;
+                left.or_error = None;
                 left.path = None;
                 let fallible = left.is_fallible;
                 let mut term = self.value(right, &Place::Value(Box::new(left)))?;
-                term.strict = None;
+                term.or_error = None;
                 term.is_fallible |= fallible;
                 term
             }
@@ -182,7 +182,7 @@ impl Scope {
             return known
                 .clone()
                 .map(|term| Place::Value(Box::new(term)))
-                .map_err(Refusal::here);
+                .map_err(Refusal::whole);
         }
         let service_account = |part: usize| {
             format!(
@@ -194,13 +194,13 @@ impl Scope {
             "request" => Ok(Place::Request),
             "serviceAccountName" => Ok(Place::Value(Box::new(Term::new(service_account(1), TEXT)))),
             "serviceAccountNamespace" => Ok(Place::Value(Box::new(Term::new(service_account(0), TEXT)))),
-            "images" => Err(Refusal::here(
+            "images" => Err(Refusal::whole(
                 "CEL takes no names of images apart: compare `image` with a pattern",
             )),
-            "" => Err(Refusal::here(
+            "" => Err(Refusal::whole(
                 "`\"\"` names a field in JMESPath, and is no text: write `''`",
             )),
-            _ => Err(Refusal::here(format!("there is no variable `{name}`"))),
+            _ => Err(Refusal::whole(format!("there is no variable `{name}`"))),
         }
     }
 
@@ -236,14 +236,14 @@ impl Scope {
             }
             "uid" => Term::new("request.uid", TEXT),
             "roles" | "clusterRoles" => {
-                return Err(Refusal::here(
+                return Err(Refusal::whole(
                     "Kyverno looks up which roles are bound to the user, which no request says: ask for groups",
                 ));
             }
-            _ => return Err(Refusal::here(format!("`request.{name}` has no counterpart"))),
+            _ => return Err(Refusal::whole(format!("`request.{name}` has no counterpart"))),
         };
         if name != "uid" {
-            term.strict = Some(format!("request.{name}"));
+            term.or_error = Some(format!("request.{name}"));
             term.is_never_null = true;
             term.path = Some((format!("request.?{name}"), format!("request.{name}")));
         }
@@ -274,7 +274,7 @@ impl Scope {
         let is_map = base.known != Known::Nothing || self.is_typed && base.path.is_some();
         let mut term = Term::new("", shape);
         term.known = known;
-        term.has_texts = base.known == Known::Request && key == "groups" || is_of_texts(&types);
+        term.has_strings = base.known == Known::Request && key == "groups" || is_of_texts(&types);
         term.types = types;
         term.is_fallible = base.is_fallible;
         term.is_nested = !self.is_typed && base.known != Known::Request;
@@ -283,12 +283,12 @@ impl Scope {
             let path = (optional_field(optional, key), field(plain, key));
             let or_null = format!("{}.orValue(dyn(null))", path.0);
             let nullable = |condition: &str| format!("({condition} ? dyn({}) : null)", path.1);
-            (term.value, term.strict) = match (is_map, &base.null_root) {
+            (term.or_null, term.or_error) = match (is_map, &base.null_root) {
                 (true, None) => (or_null, Some(path.1.clone())),
                 (true, Some(root)) => (or_null, Some(nullable(&format!("{root} != null")))),
                 (false, _) => (
-                    format!("(type({}) == map ? dyn({or_null}) : null)", base.value),
-                    Some(nullable(&format!("type({}) == map", base.whole()))),
+                    format!("(type({}) == map ? dyn({or_null}) : null)", base.or_null),
+                    Some(nullable(&format!("type({}) == map", base.as_whole_query()))),
                 ),
             };
             // A value of a known list type is a list or absent.
@@ -301,17 +301,18 @@ impl Scope {
             return term;
         }
         let of_map = |found: &str, name: &str| format!("(type({name}) == map ? dyn({found}) : null)");
-        term.value = self.bound(&base.value, |name| {
+        term.or_null = self.evaluated_once(&base.or_null, |name| {
             of_map(&format!("{}.orValue(dyn(null))", optional_field(name, key)), name)
         });
-        term.strict = Some(self.bound(base.whole(), |name| of_map(&field(name, key), name)));
+        term.or_error =
+            Some(self.evaluated_once(base.as_whole_query(), |name| of_map(&field(name, key), name)));
         term
     }
 
     /// The element at `index` of a list; a negative index counts from the end.
     fn item(&self, base: &Term, index: i64) -> Term {
         let of = |value: &str| {
-            self.bound(value, |list| {
+            self.evaluated_once(value, |list| {
                 let at = match index {
                     0.. => index.to_string(),
                     _ => format!("size({list}) - {}", index.unsigned_abs()),
@@ -319,13 +320,13 @@ impl Scope {
                 format!("(type({list}) == list ? dyn({list})[?{at}].orValue(dyn(null)) : null)")
             })
         };
-        let mut term = Term::new(of(&base.value), ANY);
+        let mut term = Term::new(of(&base.or_null), ANY);
         term.types = base.types.iter().map(item_type).collect();
         if let Some(shape) = shape_of(&term.types) {
             term.shape = shape | NULL;
         }
-        if base.strict.is_some() {
-            term.strict = Some(of(base.whole()));
+        if base.or_error.is_some() {
+            term.or_error = Some(of(base.as_whole_query()));
         }
         term.is_fallible = base.is_fallible;
         term
@@ -334,8 +335,8 @@ impl Scope {
     /// The result of `node` for `base`, if that is present.
     fn of_found(&self, base: &Term, node: &QueryNode) -> Result<Term, Refusal> {
         let mut found = base.clone();
-        found.value = base.whole().to_owned();
-        found.strict = None;
+        found.or_null = base.as_whole_query().to_owned();
+        found.or_error = None;
         found.or_empty = None;
         found.shape = if self.is_typed {
             base.shape & !NULL
@@ -347,14 +348,14 @@ impl Scope {
         }
         let is_found = match &base.path {
             Some((optional, _)) if self.is_typed => format!("{optional}.hasValue()"),
-            _ => format!("{} != null", base.value),
+            _ => format!("{} != null", base.or_null),
         };
         let mut term = self.value(node, &Place::Value(Box::new(found)))?;
-        let whole = term.whole().to_owned();
+        let whole = term.as_whole_query().to_owned();
         let or_null = |value: &str| format!("({is_found} ? dyn({value}) : null)");
         term.without_error = term.without_error.as_deref().map(&or_null);
-        term.value = or_null(&term.value);
-        term.strict = Some(whole);
+        term.or_null = or_null(&term.or_null);
+        term.or_error = Some(whole);
         term.path = None;
         term.or_empty = None;
         term.shape |= NULL;
@@ -366,8 +367,9 @@ impl Scope {
             return left.clone();
         }
         let flat = |list: &str| {
-            let (name, body) =
-                self.each(|element| format!("type({element}) == list ? dyn({element}) : dyn([{element}])"));
+            let (name, body) = self.with_loop_variable(|element| {
+                format!("type({element}) == list ? dyn({element}) : dyn([{element}])")
+            });
             // A missing list leaves null, which a projection drops.
             let found = match self.is_typed {
                 true => format!(".filter({name}, {name} != null)"),
@@ -376,12 +378,12 @@ impl Scope {
             format!("{list}.map({name}, {body}).flatten(){found}")
         };
         let mut term = left.clone();
-        term.strict = None;
+        term.or_error = None;
         term.path = None;
         term.or_empty = left.or_empty.as_deref().map(flat);
-        term.value = match left.is_only(LIST) {
-            true => flat(&left.value),
-            false => self.bound(&left.value, |list| {
+        term.or_null = match left.is_only(LIST) {
+            true => flat(&left.or_null),
+            false => self.evaluated_once(&left.or_null, |list| {
                 format!("(type({list}) == list ? dyn({}) : null)", flat(list))
             }),
         };
@@ -396,7 +398,7 @@ impl Scope {
             }
         });
         term.types = inner.collect();
-        term.has_texts |= is_of_texts(&term.types);
+        term.has_strings |= is_of_texts(&term.types);
         term
     }
 
@@ -421,11 +423,11 @@ impl Scope {
                 format!(".filter({element}, {})", self.truth(&condition))
             }
         };
-        let is_itself = taken.value == element;
+        let is_itself = taken.or_null == element;
         let items = |list: &str| {
             let list = format!("{list}{filter}");
             match (&taken.path, is_itself) {
-                _ if taken.is_only(ANY & !NULL) => format!("{list}.map({element}, {})", taken.value),
+                _ if taken.is_only(ANY & !NULL) => format!("{list}.map({element}, {})", taken.or_null),
                 (_, true) if self.is_typed && left.path.is_some() => list,
                 (_, true) => format!("{list}.filter({element}, {element} != null)"),
                 (Some((optional, plain)), false) if self.is_typed => {
@@ -433,13 +435,13 @@ impl Scope {
                 }
                 _ => format!(
                     "{list}.map({element}, {}).filter({element}, {element} != null)",
-                    taken.value
+                    taken.or_null
                 ),
             }
         };
         let value = match left.is_only(LIST) {
-            true => items(&left.value),
-            false => self.bound(&left.value, |list| {
+            true => items(&left.or_null),
+            false => self.evaluated_once(&left.or_null, |list| {
                 format!("(type({list}) == list ? dyn({}) : null)", items(list))
             }),
         };
@@ -448,8 +450,8 @@ impl Scope {
         term.or_empty = left.or_empty.as_deref().map(items);
         term.is_fallible = fallible;
         term.is_nested = taken.may_be(LIST) && !is_itself || left.is_nested && is_itself;
-        term.has_texts = if is_itself {
-            left.has_texts
+        term.has_strings = if is_itself {
+            left.has_strings
         } else {
             taken.is_only(TEXT) || taken.is_never_null && taken.is_only(TEXT | NULL)
         };
@@ -462,7 +464,7 @@ impl Scope {
             .iter()
             .map(|node| self.value(node, current))
             .collect::<Result<_, _>>()?;
-        let values: Vec<String> = terms.iter().map(|term| term.value.clone()).collect();
+        let values: Vec<String> = terms.iter().map(|term| term.or_null.clone()).collect();
         let mut term = self.unless_null(listed(&values), LIST, current);
         term.is_fallible = terms.iter().any(|term| term.is_fallible);
         if terms.iter().all(|term| !term.types.is_empty()) {
@@ -481,7 +483,7 @@ impl Scope {
         for (key, node) in entries {
             let term = self.value(node, current)?;
             is_fallible |= term.is_fallible;
-            written.push(format!("{}: dyn({})", literal(key), term.value));
+            written.push(format!("{}: dyn({})", literal(key), term.or_null));
         }
         let mut term = self.unless_null(format!("{{{}}}", written.join(", ")), MAP, current);
         term.is_fallible = is_fallible;
@@ -493,7 +495,7 @@ impl Scope {
         match current {
             Place::Value(base) if base.may_be(NULL) => {
                 let mut term = Term::new(
-                    format!("({} == null ? null : dyn({made}))", base.value),
+                    format!("({} == null ? null : dyn({made}))", base.or_null),
                     shape | NULL,
                 );
                 term.or_empty = self.is_typed.then_some(made);
@@ -521,11 +523,11 @@ impl Scope {
                 Term::new(format!("{path}.orValue('')"), TEXT)
             }
             _ => Term::new(
-                self.bound(&left.value, |name| {
+                self.evaluated_once(&left.or_null, |name| {
                     format!(
                         "({} ? dyn({name}) : dyn({}))",
                         self.is_true(left, name),
-                        right.value
+                        right.or_null
                     )
                 }),
                 left.shape & !NULL | right.shape,
@@ -534,7 +536,7 @@ impl Scope {
         term.is_fallible = left.is_fallible || right.is_fallible;
         term.is_nested = left.is_nested || right.constant.is_none() && right.is_nested;
         term.is_plain = left.is_plain && right.is_plain;
-        term.has_texts = left.has_texts && (right.has_texts || is_empty_list);
+        term.has_strings = left.has_strings && (right.has_strings || is_empty_list);
         term
     }
 }

@@ -35,7 +35,7 @@ pub(crate) fn condition(pattern: &Value, value: &str) -> Result<CelCondition, Re
         Value::Number(number) => Ok(of_number(number, value)),
         Value::String(text) => of_text(text, value),
         Value::Array(_) | Value::Object(_) => {
-            Err(Refusal::here("a text, a number or a boolean is meant here"))
+            Err(Refusal::whole("a text, a number or a boolean is meant here"))
         }
     }
 }
@@ -75,7 +75,7 @@ fn of_number(number: &serde_json::Number, value: &str) -> CelCondition {
 
 fn of_text(pattern: &str, value: &str) -> Result<CelCondition, Refusal> {
     if pattern.contains("{{") || pattern.contains("$(") {
-        return Err(Refusal::here(
+        return Err(Refusal::whole(
             "a variable in a pattern has no counterpart: compare in `deny.conditions`",
         ));
     }

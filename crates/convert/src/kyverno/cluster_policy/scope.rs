@@ -24,9 +24,9 @@ pub(crate) const FAILS: &str = "dyn([])[0]";
 #[derive(Debug, Clone)]
 pub(crate) struct Term {
     /// The value, which is null if a key is missing.
-    pub(crate) value: String,
+    pub(crate) or_null: String,
     /// The value, which fails if a key is missing; `None` if no key can be missing.
-    pub(crate) strict: Option<String>,
+    pub(crate) or_error: Option<String>,
     /// The path of fields as an optional, and as a selection that fails.
     pub(crate) path: Option<(String, String)>,
     /// The root of the path, if it may be null.
@@ -44,7 +44,7 @@ pub(crate) struct Term {
     /// Whether elements may be lists.
     pub(crate) is_nested: bool,
     /// Whether the elements are strings.
-    pub(crate) has_texts: bool,
+    pub(crate) has_strings: bool,
     /// Whether the value is not null if it is present.
     pub(crate) is_never_null: bool,
     pub(crate) known: Known,
@@ -95,8 +95,8 @@ pub(crate) struct Scope {
 impl Term {
     pub(crate) fn new(value: impl Into<String>, shape: Shape) -> Self {
         Self {
-            value: value.into(),
-            strict: None,
+            or_null: value.into(),
+            or_error: None,
             path: None,
             null_root: None,
             or_empty: None,
@@ -106,7 +106,7 @@ impl Term {
             is_fallible: false,
             is_plain: false,
             is_nested: shape & LIST != 0,
-            has_texts: false,
+            has_strings: false,
             is_never_null: false,
             known: Known::Nothing,
             types: Vec::new(),
@@ -123,7 +123,7 @@ impl Term {
             Value::Object(_) => MAP,
         };
         let mut term = Self::new(cel(value), shape);
-        term.has_texts = value
+        term.has_strings = value
             .as_array()
             .is_some_and(|items| items.iter().all(Value::is_string));
         term.constant = Some(value.clone());
@@ -155,10 +155,13 @@ impl Term {
 
     /// A list of terms.
     pub(crate) fn list_of(items: &[Self]) -> Self {
-        let values: Vec<String> = items.iter().map(|item| item.whole().to_owned()).collect();
+        let values: Vec<String> = items
+            .iter()
+            .map(|item| item.as_whole_query().to_owned())
+            .collect();
         let mut term = Self::new(listed(&values), LIST);
         term.is_fallible = items.iter().any(Self::may_fail);
-        term.has_texts = items.iter().all(|item| item.is_only(TEXT));
+        term.has_strings = items.iter().all(|item| item.is_only(TEXT));
         term
     }
 
@@ -173,7 +176,7 @@ impl Term {
             },
         );
         term.is_plain = self.is_plain;
-        term.has_texts = self.has_texts;
+        term.has_strings = self.has_strings;
         term
     }
 
@@ -187,14 +190,14 @@ impl Term {
 
     /// The value, or `default` if it is null. Without a default, null is an error.
     pub(crate) fn or_default(&self, default: Option<&Self>, scope: &Scope) -> Self {
-        let default_value = default.map_or(FAILS, |default| default.whole());
-        let value = scope.bound(&self.value, |name| {
+        let default_value = default.map_or(FAILS, |default| default.as_whole_query());
+        let value = scope.evaluated_once(&self.or_null, |name| {
             format!("({name} == null ? dyn({default_value}) : dyn({name}))")
         });
         let shape = default.map_or(0, |default| default.shape) | self.shape & !NULL;
         let mut term = Self::new(value, shape);
         term.is_fallible = self.is_fallible || default.is_none_or(Self::may_fail);
-        term.has_texts = self.has_texts;
+        term.has_strings = self.has_strings;
         term.is_nested = self.is_nested;
         if !self.may_be(NULL) {
             term = self.clone();
@@ -208,9 +211,9 @@ impl Term {
             return or_empty.clone();
         }
         if self.is_only(LIST) {
-            return self.value.clone();
+            return self.or_null.clone();
         }
-        scope.bound(&self.value, |name| match self.is_only(LIST | NULL) {
+        scope.evaluated_once(&self.or_null, |name| match self.is_only(LIST | NULL) {
             true => format!("({name} == null ? dyn([]) : dyn({name}))"),
             false => {
                 format!("(type({name}) == list ? dyn({name}) : {name} == null ? dyn([]) : dyn([{name}]))")
@@ -226,8 +229,8 @@ impl Term {
     /// The same value with null for each error, as before `[]` and `[?]`.
     pub(crate) fn without_error(mut self) -> Result<Self, Refusal> {
         if self.is_fallible {
-            self.value = self.without_error.take().ok_or_else(|| {
-                Refusal::here("Kyverno takes an error before `[]` and `[?]` for null, which CEL cannot: take `to_array(@)` first")
+            self.or_null = self.without_error.take().ok_or_else(|| {
+                Refusal::whole("Kyverno takes an error before `[]` and `[?]` for null, which CEL cannot: take `to_array(@)` first")
             })?;
             self.is_fallible = false;
             self.shape |= NULL;
@@ -236,13 +239,13 @@ impl Term {
     }
 
     /// The value as the result of a whole query, which fails if a key is missing.
-    pub(crate) fn whole(&self) -> &str {
-        self.strict.as_deref().unwrap_or(&self.value)
+    pub(crate) fn as_whole_query(&self) -> &str {
+        self.or_error.as_deref().unwrap_or(&self.or_null)
     }
 
     /// Whether `whole` may fail.
     pub(crate) const fn may_fail(&self) -> bool {
-        self.strict.is_some() || self.is_fallible
+        self.or_error.is_some() || self.is_fallible
     }
 
     pub(crate) const fn may_be(&self, shape: Shape) -> bool {
@@ -346,7 +349,7 @@ impl Scope {
     }
 
     /// The result of `body` for the value, which is evaluated once.
-    pub(crate) fn bound(&self, value: &str, body: impl FnOnce(&str) -> String) -> String {
+    pub(crate) fn evaluated_once(&self, value: &str, body: impl FnOnce(&str) -> String) -> String {
         if is_short(value) {
             return body(value);
         }
@@ -356,7 +359,7 @@ impl Scope {
     }
 
     /// Generates the variable of a macro, and returns it with the result of `body` for it.
-    pub(crate) fn each(&self, body: impl FnOnce(&str) -> String) -> (String, String) {
+    pub(crate) fn with_loop_variable(&self, body: impl FnOnce(&str) -> String) -> (String, String) {
         let name = self.fresh("e");
         let body = body(&name);
         (name, body)

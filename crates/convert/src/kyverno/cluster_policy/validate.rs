@@ -17,7 +17,7 @@ use super::{conditions, context, jmespath, pattern, pod_security};
 use crate::conversion;
 use crate::conversion::{Refusal, on_one_line};
 use crate::kyverno::autogen::is_optional;
-use crate::kyverno::expression::{CelCondition, Judged, has_wildcard};
+use crate::kyverno::expression::{CelCondition, FallibleCondition, has_wildcard};
 use portcullis_cel::plain_or_values;
 use portcullis_policy::manifest;
 
@@ -39,16 +39,16 @@ pub(crate) fn passes_deletes(validate: &Value) -> bool {
 }
 
 /// The condition on the object, which fails where Kyverno has an error.
-pub(crate) fn holds(validate: &Value, scope: &Scope) -> Result<Judged, Refusal> {
+pub(crate) fn holds(validate: &Value, scope: &Scope) -> Result<FallibleCondition, Refusal> {
     match &validate["foreach"] {
-        Value::Null => asked(validate, scope, &scope.object),
+        Value::Null => object_condition(validate, scope, &scope.object),
         loops => of_loops(loops, scope, 0),
     }
 }
 
 /// `foreach`: the condition on each element of lists.
-fn of_loops(loops: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Refusal> {
-    let mut all = Judged::sure(CelCondition::constant(true));
+fn of_loops(loops: &Value, scope: &Scope, nesting: usize) -> Result<FallibleCondition, Refusal> {
+    let mut all = FallibleCondition::infallible(CelCondition::constant(true));
     for (index, written) in loops.as_array().into_iter().flatten().enumerate() {
         let of_loop = of_loop(written, scope, nesting);
         all = all.and(of_loop.map_err(|refusal| refusal.within_index(index).within("foreach"))?);
@@ -68,10 +68,10 @@ const LOOP: [&str; 8] = [
     "foreach",
 ];
 
-fn of_loop(written: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Refusal> {
+fn of_loop(written: &Value, scope: &Scope, nesting: usize) -> Result<FallibleCondition, Refusal> {
     conversion::unknown(written, &LOOP)?;
     if nesting >= MAX_LOOPS {
-        return Err(Refusal::here(format!("loops nest at most {MAX_LOOPS} deep")));
+        return Err(Refusal::whole(format!("loops nest at most {MAX_LOOPS} deep")));
     }
     let query = written["list"].as_str().unwrap_or_default();
     let list = jmespath::parse(query).map_err(|reason| Refusal::new("list", reason))?;
@@ -99,7 +99,7 @@ fn of_loop(written: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Ref
             .push((name, Err("the place of an element has no counterpart".to_owned())));
     }
     context::add_variables(&written["context"], &mut inner)?;
-    let applies = conditions::judged(&written["preconditions"], &inner)
+    let applies = conditions::condition_of(&written["preconditions"], &inner)
         .map_err(|refusal| refusal.within("preconditions"))?;
     if applies.may_fail {
         return conversion::of(
@@ -113,7 +113,9 @@ fn of_loop(written: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Ref
     };
     let applies = match scope.is_typed {
         true => applies,
-        false => Judged::sure(CelCondition::relation(format!("{element} != null"))).and(applies),
+        false => {
+            FallibleCondition::infallible(CelCondition::relation(format!("{element} != null"))).and(applies)
+        }
     };
     let condition = match holds.may_fail {
         true => applies
@@ -122,21 +124,21 @@ fn of_loop(written: &Value, scope: &Scope, nesting: usize) -> Result<Judged, Ref
         false => CelCondition::any([applies.condition.not(), holds.condition]),
     };
     scope.made.set(inner.made.get());
-    Ok(Judged {
+    Ok(FallibleCondition {
         condition: CelCondition::primary(format!("{}.all({element}, {condition})", list.elements(scope))),
         may_fail: holds.may_fail,
     })
 }
 
 /// A pattern applies to an element that is a non-empty map, otherwise to the whole object.
-fn of_element(written: &Value, scope: &Scope, element: &str) -> Result<Judged, Refusal> {
+fn of_element(written: &Value, scope: &Scope, element: &str) -> Result<FallibleCondition, Refusal> {
     if !written["deny"].is_null() {
-        return asked(written, scope, element);
+        return object_condition(written, scope, element);
     }
     if written["elementScope"] == false {
         return conversion::of("elementScope", "a pattern about the whole object needs no loop");
     }
-    let of_element = asked(written, scope, element)?;
+    let of_element = object_condition(written, scope, element)?;
     if scope.is_typed || written["elementScope"] == true {
         return Ok(of_element);
     }
@@ -144,32 +146,32 @@ fn of_element(written: &Value, scope: &Scope, element: &str) -> Result<Judged, R
         CelCondition::relation(format!("type({element}) == map")),
         CelCondition::relation(format!("{element} != {{}}")),
     ]);
-    let of_object = asked(written, scope, &scope.object)?;
-    Ok(Judged::sure(
+    let of_object = object_condition(written, scope, &scope.object)?;
+    Ok(FallibleCondition::infallible(
         is_scope.choice(&of_element.condition, &of_object.condition),
     ))
 }
 
 /// The condition on `object`.
-fn asked(validate: &Value, scope: &Scope, object: &str) -> Result<Judged, Refusal> {
+fn object_condition(validate: &Value, scope: &Scope, object: &str) -> Result<FallibleCondition, Refusal> {
     if !validate["deny"].is_null() {
         let within = |refusal: Refusal| refusal.within("deny");
         conversion::unknown(&validate["deny"], &["conditions"]).map_err(within)?;
-        let denied = conditions::judged(&validate["deny"]["conditions"], scope)
+        let denied = conditions::condition_of(&validate["deny"]["conditions"], scope)
             .map_err(|refusal| within(refusal.within("conditions")))?;
         return Ok(denied.not());
     }
     if validate["pattern"].is_object() || validate["anyPattern"].is_array() {
-        return Ok(Judged::sure(of_patterns(validate, object)?));
+        return Ok(FallibleCondition::infallible(of_patterns(validate, object)?));
     }
     if validate["podSecurity"].is_object() {
         let checks = pod_security::checks(&validate["podSecurity"], object, scope)
             .map_err(|refusal| refusal.within("podSecurity"))?;
-        return Ok(Judged::sure(CelCondition::all(
+        return Ok(FallibleCondition::infallible(CelCondition::all(
             checks.into_iter().map(|(passes, _)| passes),
         )));
     }
-    Err(Refusal::here("it asks nothing of the object"))
+    Err(Refusal::whole("it asks nothing of the object"))
 }
 
 /// Whether Kyverno reports every mismatch of a pattern as a failure, and none as an error.
@@ -280,7 +282,7 @@ const NAME: &str = "kubernetes.io/metadata.name";
 
 /// The actions on failure.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct FailureActions {
     /// Whether the rule's own action denies requests.
     pub(crate) is_enforced: bool,
     actions: Vec<Action>,
@@ -312,9 +314,9 @@ pub(crate) fn check_overrides(spec: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-// === impl Failure ===
+// === impl FailureActions ===
 
-impl Failure {
+impl FailureActions {
     /// The actions of the rule with this `validate`.
     pub(crate) fn of(spec: &Value, validate: &Value, matching: &Matching) -> Result<Self, Refusal> {
         let own = validate["failureAction"].as_str();

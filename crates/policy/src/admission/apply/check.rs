@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::error::noted_path;
-use super::schema::{ListKey, Lists, Maps, ScalarClass, SchemaType};
+use super::schema::{ListKey, ListType, MapView, ScalarClass, SchemaType};
 use super::{ApplyError, FieldMismatches, Schemas};
 use crate::admission::GroupVersionKind;
 use crate::admission::matching::is_own_group;
@@ -12,7 +12,7 @@ use portcullis_cel::json::{Kind, Node, write_string};
 /// Checks that every field of the patch is known and has a value of its type, and that no list that
 /// is a set or map has duplicate items (`typed/validate.go`).
 pub(crate) fn fits(schemas: &Schemas<'_>, of: &SchemaType<'_>, patch: Node<'_>) -> Result<(), ApplyError> {
-    let mut walk = Fits {
+    let mut walk = FitCheck {
         schemas,
         path: String::new(),
         found: FieldMismatches::default(),
@@ -28,7 +28,7 @@ pub(crate) fn has_no_atomics(
     of: &SchemaType<'_>,
     patch: Node<'_>,
 ) -> Result<(), ApplyError> {
-    let mut walk = Atomics {
+    let mut walk = AtomicCheck {
         schemas,
         path: String::new(),
         found: Vec::new(),
@@ -54,7 +54,7 @@ pub(crate) fn misfit(schemas: &Schemas<'_>, of: &SchemaType<'_>, node: Node<'_>)
     };
     (!fits).then(|| match of.scalars() {
         Some(ScalarClass::String) => format!("expected string, got {}", quoted(node)),
-        Some(ScalarClass::Numeric) => format!("expected numeric (int or float), got {}", sort(node)),
+        Some(ScalarClass::Numeric) => format!("expected numeric (int or float), got {}", type_name(node)),
         Some(ScalarClass::Boolean) => format!("expected boolean, got {}", quoted(node)),
         Some(ScalarClass::Any) => format!("expected any scalar, got {}", quoted(node)),
         None if schemas.maps(of).is_some() => format!("expected map, got {}", quoted(node)),
@@ -72,7 +72,7 @@ fn quoted(node: Node<'_>) -> String {
     }
 }
 
-fn sort(node: Node<'_>) -> &'static str {
+fn type_name(node: Node<'_>) -> &'static str {
     match node.kind() {
         Kind::Null => "null",
         Kind::Bool => "bool",
@@ -83,21 +83,21 @@ fn sort(node: Node<'_>) -> &'static str {
     }
 }
 
-struct Fits<'w, 's> {
+struct FitCheck<'w, 's> {
     schemas: &'w Schemas<'s>,
     path: String,
     found: FieldMismatches,
 }
 
-struct Atomics<'w, 's> {
+struct AtomicCheck<'w, 's> {
     schemas: &'w Schemas<'s>,
     path: String,
     found: Vec<String>,
 }
 
-// === impl Fits ===
+// === impl FitCheck ===
 
-impl<'w, 's> Fits<'w, 's> {
+impl<'w, 's> FitCheck<'w, 's> {
     fn value(&mut self, of: &'w SchemaType<'s>, node: Node<'_>) {
         if let Some(message) = misfit(self.schemas, of, node) {
             self.found.push(&self.path, message);
@@ -118,7 +118,7 @@ impl<'w, 's> Fits<'w, 's> {
         }
     }
 
-    fn map(&mut self, maps: Maps<'w, 's>, node: Node<'_>) {
+    fn map(&mut self, maps: MapView<'w, 's>, node: Node<'_>) {
         let is_root = self.path.is_empty();
         for (name, value) in node.entries() {
             if is_root && is_type_meta(&name) {
@@ -137,7 +137,7 @@ impl<'w, 's> Fits<'w, 's> {
         }
     }
 
-    fn list(&mut self, of: &'w SchemaType<'s>, lists: &Lists<'_>, node: Node<'_>) {
+    fn list(&mut self, of: &'w SchemaType<'s>, lists: &ListType<'_>, node: Node<'_>) {
         let mut seen = HashSet::new();
         for (place, value) in node.items().enumerate() {
             let name = match name(lists, value) {
@@ -165,9 +165,9 @@ pub(crate) fn is_type_meta(field: &str) -> bool {
     matches!(field, "apiVersion" | "kind")
 }
 
-// === impl Atomics ===
+// === impl AtomicCheck ===
 
-impl<'w, 's> Atomics<'w, 's> {
+impl<'w, 's> AtomicCheck<'w, 's> {
     fn value(&mut self, of: &'w SchemaType<'s>, node: Node<'_>) {
         match node.kind() {
             Kind::Object => {
@@ -178,7 +178,7 @@ impl<'w, 's> Atomics<'w, 's> {
             }
             Kind::Array => {
                 if let Some((item, lists)) = of.lists() {
-                    self.note(*lists == Lists::Atomic);
+                    self.note(*lists == ListType::Atomic);
                     self.list(item, node);
                 }
             }
@@ -193,7 +193,7 @@ impl<'w, 's> Atomics<'w, 's> {
     }
 
     /// Checks only declared fields, as Kubernetes does.
-    fn map(&mut self, maps: Maps<'w, 's>, node: Node<'_>) {
+    fn map(&mut self, maps: MapView<'w, 's>, node: Node<'_>) {
         for (name, value) in node.entries() {
             if let Some(of) = maps.field(&name) {
                 let back = self.path.len();
@@ -239,7 +239,7 @@ impl Schemas<'_> {
                 None => return Ok(None),
             }
         }
-        let list = of.lists().is_some_and(|(_, lists)| *lists == Lists::Atomic);
+        let list = of.lists().is_some_and(|(_, lists)| *lists == ListType::Atomic);
         let map = self.maps(of).is_some_and(|maps| maps.atomic);
         Ok(Some(list || map))
     }
@@ -293,15 +293,15 @@ pub fn check_type_meta(kind: &GroupVersionKind<'_>, after: Node<'_>) -> Result<(
 /// # Errors
 ///
 /// Why an item of a set or map has no name.
-pub(crate) fn name(lists: &Lists<'_>, item: Node<'_>) -> Result<Option<String>, String> {
+pub(crate) fn name(lists: &ListType<'_>, item: Node<'_>) -> Result<Option<String>, String> {
     match lists {
-        Lists::Atomic => Ok(None),
-        Lists::Set => of_set(item).map(Some).map_err(str::to_owned),
-        Lists::Map(keys) => of_map(keys, item).map(Some),
+        ListType::Atomic => Ok(None),
+        ListType::Set => name_in_set(item).map(Some).map_err(str::to_owned),
+        ListType::Map(keys) => name_in_map(keys, item).map(Some),
     }
 }
 
-fn of_set(item: Node<'_>) -> Result<String, &'static str> {
+fn name_in_set(item: Node<'_>) -> Result<String, &'static str> {
     match item.kind() {
         Kind::Object => Err("associative list without keys has an element that's a map type"),
         Kind::Array => Err("not supported: associative list with lists as elements"),
@@ -315,7 +315,7 @@ fn of_set(item: Node<'_>) -> Result<String, &'static str> {
     }
 }
 
-fn of_map(keys: &[ListKey<'_>], item: Node<'_>) -> Result<String, String> {
+fn name_in_map(keys: &[ListKey<'_>], item: Node<'_>) -> Result<String, String> {
     match item.kind() {
         Kind::Null => return Err("associative list with keys may not have a null element".to_owned()),
         Kind::Object => {}

@@ -24,7 +24,7 @@ use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use super::MAX_LEVELS;
 use super::check::{is_type_meta, misfit};
 use super::error::{DecodeError, FieldMismatches, noted_path};
-use super::schema::{Maps, Scalar, SchemaField, SchemaType, Schemas};
+use super::schema::{MapView, Scalar, SchemaField, SchemaType, Schemas};
 use crate::admission::GroupVersionKind;
 use portcullis_cel::json::{Kind, Node, write_string};
 use portcullis_cel::{Quantity, Timestamp};
@@ -163,10 +163,10 @@ pub(crate) fn encoded(of: Scalar, node: Node<'_>, reading: DecodeMode) -> Result
                 .map(|bytes| quoted(&BASE64.encode(bytes)))
                 .ok_or_else(|| format!("expected string, got {}", node.raw()))
         }
-        (Scalar::Time, Some(text)) => seconds(&text)
+        (Scalar::Time, Some(text)) => normalize_time(&text)
             .map(|time| quoted(&time))
             .ok_or_else(|| no_time(node)),
-        (Scalar::MicroTime, Some(text)) => micro(&text)
+        (Scalar::MicroTime, Some(text)) => normalize_micro_time(&text)
             .map(|time| quoted(&time))
             .ok_or_else(|| no_time(node)),
         (Scalar::Time | Scalar::MicroTime, None) => Err(no_time(node)),
@@ -223,13 +223,13 @@ fn whole(node: Node<'_>) -> Option<i64> {
 }
 
 /// The time in UTC, truncated to seconds.
-fn seconds(text: &str) -> Option<String> {
+fn normalize_time(text: &str) -> Option<String> {
     let time = Timestamp::parse(text)?;
     Some(Timestamp::from_seconds(time.seconds())?.to_string())
 }
 
 /// The time in UTC, truncated to microseconds. The input must have exactly six fractional digits.
-fn micro(text: &str) -> Option<String> {
+fn normalize_micro_time(text: &str) -> Option<String> {
     let (_, fraction) = text.split_once('.')?;
     let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
     if digits != MICRO_DIGITS {
@@ -393,7 +393,7 @@ impl<'s> DecodeWalk<'s> {
 
     fn entry(
         &mut self,
-        maps: Maps<'s, 'static>,
+        maps: MapView<'s, 'static>,
         (name, value): (&str, Node<'_>),
         own: Option<Node<'_>>,
         start: usize,

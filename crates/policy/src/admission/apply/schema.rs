@@ -24,7 +24,7 @@ pub(crate) enum SchemaType<'s> {
     /// Neither a list nor a map.
     Scalar(Scalar),
     /// A list.
-    List(Box<Self>, Lists<'s>),
+    List(Box<Self>, ListType<'s>),
     /// A map with arbitrary keys.
     Map(Box<Self>, Atomic),
     /// A map with known keys, as the index of a struct. An atomicity given here overrides that of
@@ -81,7 +81,7 @@ pub(crate) enum ScalarClass {
 
 /// How two lists merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Lists<'s> {
+pub(crate) enum ListType<'s> {
     /// The list is replaced as a whole.
     Atomic,
     /// The list is a set: equal scalars are one item.
@@ -121,7 +121,7 @@ pub(crate) struct SchemaField<'s> {
 
 /// The view of a type as a map.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Maps<'t, 's> {
+pub(crate) struct MapView<'t, 's> {
     fields: &'t [SchemaField<'s>],
     rest: Option<&'t SchemaType<'s>>,
     pub(crate) atomic: Atomic,
@@ -168,7 +168,7 @@ impl<'s> Schemas<'s> {
     }
 
     /// The view of the type as a map, if values can be maps.
-    pub(crate) fn maps<'t>(&'t self, of: &'t SchemaType<'s>) -> Option<Maps<'t, 's>>
+    pub(crate) fn maps<'t>(&'t self, of: &'t SchemaType<'s>) -> Option<MapView<'t, 's>>
     where
         's: 't,
     {
@@ -182,7 +182,7 @@ impl<'s> Schemas<'s> {
             SchemaType::Deduced => (&[], Some(DEDUCED), false),
             SchemaType::Untyped => (&[], Some(UNTYPED), true),
         };
-        Some(Maps { fields, rest, atomic })
+        Some(MapView { fields, rest, atomic })
     }
 }
 
@@ -190,10 +190,10 @@ impl<'s> Schemas<'s> {
 
 impl<'s> SchemaType<'s> {
     /// The type of the items, and how lists merge, if values can be lists.
-    pub(crate) fn lists(&self) -> Option<(&Self, &Lists<'s>)> {
+    pub(crate) fn lists(&self) -> Option<(&Self, &ListType<'s>)> {
         match self {
             Self::List(item, lists) => Some((item, lists)),
-            Self::Deduced | Self::Untyped => Some((&Self::Untyped, &Lists::Atomic)),
+            Self::Deduced | Self::Untyped => Some((&Self::Untyped, &ListType::Atomic)),
             Self::Scalar(_) | Self::Map(..) | Self::Struct(..) => None,
         }
     }
@@ -221,9 +221,9 @@ impl Scalar {
     }
 }
 
-// === impl Maps ===
+// === impl MapView ===
 
-impl<'t, 's> Maps<'t, 's> {
+impl<'t, 's> MapView<'t, 's> {
     /// The declared fields; empty for a map with arbitrary keys.
     pub(crate) const fn fields(&self) -> &'t [SchemaField<'s>] {
         self.fields
@@ -295,7 +295,7 @@ impl<'s> Schemas<'s> {
             }
             "kind" => {
                 let (version, kind) = (words.next()?, words.next()?);
-                let of = read(words.next()?, places)?;
+                let of = parse_type(words.next()?, places)?;
                 self.kinds.entry(version).or_default().insert(kind, of);
             }
             _ => return None,
@@ -329,7 +329,7 @@ impl<'s> SchemaField<'s> {
         let optional = name.strip_suffix('?');
         Some(Self {
             name: optional.unwrap_or(name),
-            of: read(target.unwrap_or(of), places)?,
+            of: parse_type(target.unwrap_or(of), places)?,
             omits_empty: optional.is_some(),
             is_pointer: target.is_some(),
         })
@@ -337,13 +337,13 @@ impl<'s> SchemaField<'s> {
 }
 
 /// Parses a type.
-fn read<'s>(text: &'s str, places: &Places<'s>) -> Option<SchemaType<'s>> {
-    if let Some(of) = word(text) {
+fn parse_type<'s>(text: &'s str, places: &Places<'s>) -> Option<SchemaType<'s>> {
+    if let Some(of) = parse_word(text) {
         return Some(of);
     }
     if let Some(rest) = text.strip_suffix(']') {
-        let (lists, item) = list(rest)?;
-        return Some(SchemaType::List(Box::new(read(item, places)?), lists));
+        let (lists, item) = parse_list(rest)?;
+        return Some(SchemaType::List(Box::new(parse_type(item, places)?), lists));
     }
     let (atomic, rest) = match text.strip_prefix('!') {
         Some(rest) => (Some(true), rest),
@@ -353,13 +353,13 @@ fn read<'s>(text: &'s str, places: &Places<'s>) -> Option<SchemaType<'s>> {
         },
     };
     if let Some(value) = rest.strip_prefix('{') {
-        let value = read(value.strip_suffix('}')?, places)?;
+        let value = parse_type(value.strip_suffix('}')?, places)?;
         return Some(SchemaType::Map(Box::new(value), atomic.unwrap_or(false)));
     }
     places.get(rest).map(|place| SchemaType::Struct(*place, atomic))
 }
 
-fn word(text: &str) -> Option<SchemaType<'static>> {
+fn parse_word(text: &str) -> Option<SchemaType<'static>> {
     Some(match text {
         "str" => SchemaType::Scalar(Scalar::String),
         "bytes" => SchemaType::Scalar(Scalar::Bytes),
@@ -379,12 +379,12 @@ fn word(text: &str) -> Option<SchemaType<'static>> {
 }
 
 /// How a list merges, and the type of its items.
-fn list(text: &str) -> Option<(Lists<'_>, &str)> {
+fn parse_list(text: &str) -> Option<(ListType<'_>, &str)> {
     if let Some(item) = text.strip_prefix('[') {
-        return Some((Lists::Atomic, item));
+        return Some((ListType::Atomic, item));
     }
     if let Some(item) = text.strip_prefix("set[") {
-        return Some((Lists::Set, item));
+        return Some((ListType::Set, item));
     }
     let (keys, item) = text.strip_prefix("map(")?.split_once(")[")?;
     let key = |text| match str::split_once(text, '=') {
@@ -399,7 +399,7 @@ fn list(text: &str) -> Option<(Lists<'_>, &str)> {
     };
     let mut keys: Vec<ListKey<'_>> = keys.split(',').map(key).collect();
     keys.sort_unstable_by_key(|key| key.name);
-    Some((Lists::Map(keys), item))
+    Some((ListType::Map(keys), item))
 }
 
 // The built-in types as types of the CEL type checker.

@@ -14,11 +14,11 @@ use std::time::Duration;
 use super::reply::{self, WebhookFailure};
 use crate::admission::candidates::ListedWebhook;
 use crate::admission::changes::{ChangeLimits, ObjectMemory};
-use crate::admission::invocation::finding;
+use crate::admission::invocation::match_finding;
 use crate::admission::matching::{MatchError, MatchedResource};
 use crate::admission::run::{RunContext, TraceStep};
 use crate::admission::variables::{Inputs, MatchConditions, NamespaceObject, RequestView};
-use crate::admission::webhook::{Call, SideEffects, Verdict, Webhook, WebhookAnswer};
+use crate::admission::webhook::{Call, SideEffects, Verdict, Webhook, WebhookCallResult};
 use crate::admission::{AdmissionSet, Denial, Request, outcome};
 use portcullis_cel::json::Node;
 use portcullis_cel::json::patch::PatchBudget;
@@ -26,11 +26,11 @@ use portcullis_cel::json::patch::PatchBudget;
 /// Whether a webhook has to be called.
 pub(crate) enum WebhookMatch {
     /// It does not match.
-    Not,
+    NoMatch,
     /// It matches, by this resource.
-    As(MatchedResource<'static>),
+    Match(MatchedResource<'static>),
     /// It matches, but cannot be called.
-    Fails(WebhookFailure),
+    Error(WebhookFailure),
 }
 
 impl AdmissionSet {
@@ -50,19 +50,19 @@ impl AdmissionSet {
         let found = webhook.constraints.matches(subject);
         context.run.record(|| TraceStep::Webhook {
             webhook,
-            finding: finding(&webhook.constraints, subject, &found),
+            finding: match_finding(&webhook.constraints, subject, &found),
         });
         let matched = match found {
             Ok(Some(matched)) => matched,
-            Ok(None) => return Ok(WebhookMatch::Not),
+            Ok(None) => return Ok(WebhookMatch::NoMatch),
             Err(fault) => return Err(Box::new(refusal(&fault))),
         };
         if let Err(fault) = matched.as_sent(context.request) {
-            return Ok(WebhookMatch::Fails(WebhookFailure::Call(unconverted(&fault))));
+            return Ok(WebhookMatch::Error(WebhookFailure::Call(unconverted(&fault))));
         }
         match self.conditions(webhook, context, &matched, object) {
-            MatchConditions::Match => Ok(WebhookMatch::As(matched.into_owned())),
-            MatchConditions::NoMatch(_) => Ok(WebhookMatch::Not),
+            MatchConditions::Match => Ok(WebhookMatch::Match(matched.into_owned())),
+            MatchConditions::NoMatch(_) => Ok(WebhookMatch::NoMatch),
             MatchConditions::Error(why) => Err(Box::new(outcome::forbidden(context.request, &why))),
         }
     }
@@ -170,10 +170,10 @@ pub struct Comparison {
 /// Evaluates the response to one of [`Outcome::shadows`](crate::admission::Outcome::shadows) of a
 /// run for this request, within the budget of `memory`.
 #[must_use]
-pub fn compare(
+pub fn shadow_result(
     call: &Call,
     request: &Request<'_>,
-    answer: WebhookAnswer,
+    answer: WebhookCallResult,
     memory: Option<&dyn ObjectMemory>,
 ) -> Comparison {
     let webhook = Arc::clone(&call.webhook);
@@ -183,7 +183,7 @@ pub fn compare(
         .map(|object| object.root())
         .or(request.object);
     let limits = ChangeLimits::of(request, memory);
-    let judged = WebhookFailure::to(Some(answer.result)).and_then(|reply| match &reply.denial {
+    let judged = WebhookFailure::of_result(Some(answer.result)).and_then(|reply| match &reply.denial {
         Some(denial) => Err(WebhookFailure::Denial(Box::new(denial.clone()))),
         None => reply::patched(call, &reply, object, limits, &mut PatchBudget::new()),
     });

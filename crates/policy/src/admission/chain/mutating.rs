@@ -22,7 +22,7 @@ use crate::admission::changes::{ChangeError, ChangedObject};
 use crate::admission::mutating::MutationState;
 use crate::admission::run::{RunContext, TraceStep};
 use crate::admission::webhook::{
-    Call, Reinvocable, Reinvocation, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult,
+    Call, Reinvocation, ReinvocationState, Verdict, Webhook, WebhookCallResult, WebhookReply, WebhookResult,
 };
 use crate::admission::{AdmissionSet, Denial, Outcome, Phase, access_requests, outcome};
 use crate::model::Cause;
@@ -32,7 +32,7 @@ use portcullis_cel::json::{Node, diff, patch as json_patch};
 #[derive(Debug, Clone)]
 pub(crate) struct MutatingPhase {
     policies: MutationState,
-    webhooks: Reinvocable<usize>,
+    webhooks: ReinvocationState<usize>,
     stage: MutatingStage,
     /// 0 in the first pass, 1 in the second (reinvocation).
     round: usize,
@@ -69,7 +69,7 @@ impl MutatingPhase {
     pub(crate) fn new() -> Self {
         Self {
             policies: MutationState::new(),
-            webhooks: Reinvocable::new(),
+            webhooks: ReinvocationState::new(),
             stage: MutatingStage::Policies,
             round: 0,
             candidates: None,
@@ -152,9 +152,9 @@ impl MutatingPhase {
         let is_to_run = self.round == 0 || self.webhooks.is_required(&place);
         let recorded = if is_to_run { context } else { context.unrecorded() };
         let matched = match set.matches(listed, recorded, self.policies.object_of(request)) {
-            Ok(WebhookMatch::Not) => return None,
-            Ok(WebhookMatch::As(matched)) => Ok(matched),
-            Ok(WebhookMatch::Fails(failure)) => Err(failure),
+            Ok(WebhookMatch::NoMatch) => return None,
+            Ok(WebhookMatch::Match(matched)) => Ok(matched),
+            Ok(WebhookMatch::Error(failure)) => Err(failure),
             Err(_) if listed.is_shadow => return None,
             // The conditions failed because the deadline passed; the next step returns that error.
             Err(_) if run.deadline.has_passed() => return None,
@@ -182,7 +182,7 @@ impl MutatingPhase {
             Ok(call) => {
                 let object = self.policies.object.clone();
                 let call = Call { object, ..call };
-                let step = || TraceStep::Asked {
+                let step = || TraceStep::Called {
                     call: &call,
                     is_shadow,
                 };
@@ -202,7 +202,7 @@ impl MutatingPhase {
             Err(_) if is_shadow => None,
             Err(failure) => {
                 let cause = cause(Phase::Mutate, listed);
-                self.settle(context, (place, cause), &listed.webhook, Err(failure), None);
+                self.record_result(context, (place, cause), &listed.webhook, Err(failure), None);
                 None
             }
         }
@@ -219,7 +219,7 @@ impl MutatingPhase {
         self.last_output.clone_from(&self.policies.object);
         self.stage = MutatingStage::Policies;
         if self.policies.are_to_run_again() | self.webhooks.is_any_required() {
-            context.run.record(|| TraceStep::Again);
+            context.run.record(|| TraceStep::Reinvocation);
         }
     }
 
@@ -234,16 +234,17 @@ impl MutatingPhase {
     // === results of calls ===
 
     /// Handles the result of the call in flight.
-    pub(crate) fn answered(&mut self, context: RunContext<'_>, answer: Option<WebhookAnswer>) {
+    pub(crate) fn complete_call(&mut self, context: RunContext<'_>, answer: Option<WebhookCallResult>) {
         let Some(PendingCall { place, cause, call }) = self.asked.take() else {
             return;
         };
         let (result, took) = match answer {
-            Some(WebhookAnswer { result, took }) => (Some(result), Some(took)),
+            Some(WebhookCallResult { result, took }) => (Some(result), Some(took)),
             None => (None, None),
         };
-        let result = WebhookFailure::to(result).and_then(|reply| self.take_reply(&call, &reply, context));
-        self.settle(context, (place, cause), &call.webhook, result, took);
+        let result =
+            WebhookFailure::of_result(result).and_then(|reply| self.take_reply(&call, &reply, context));
+        self.record_result(context, (place, cause), &call.webhook, result, took);
     }
 
     /// Returns the object after the patch of the response, if the response allows the request.
@@ -265,12 +266,12 @@ impl MutatingPhase {
         let mut patched = reply::patched(call, reply, object, context.limits(), &mut self.policies.budget)?;
         if let Some(patched) = &mut patched {
             let is_first = !std::mem::replace(&mut self.policies.is_decoded, true);
-            patched.is_changed |= is_first && reply::are_new(context.request);
+            patched.is_changed |= is_first && reply::has_new_managed_fields(context.request);
         }
         Ok(patched)
     }
 
-    fn settle(
+    fn record_result(
         &mut self,
         context: RunContext<'_>,
         (place, cause): (usize, Cause<'static>),
@@ -293,19 +294,19 @@ impl MutatingPhase {
             changed: self.paths(context, patched.as_ref()),
             took,
         };
-        context.run.record(|| TraceStep::Answered(&result));
+        context.run.record(|| TraceStep::CallCompleted(&result));
         let is_changed = patched.as_ref().is_some_and(|patched| patched.is_changed);
-        reply::mutation(&mut self.outcome.audit_annotations, at, webhook, is_changed);
-        reply::paths(&mut self.outcome.audit_annotations, at, webhook, &result.changed);
+        reply::annotate_mutation(&mut self.outcome.audit_annotations, at, webhook, is_changed);
+        reply::annotate_paths(&mut self.outcome.audit_annotations, at, webhook, &result.changed);
         self.outcome.webhooks.push(result);
         if let Some(PatchedObject { object, .. }) = patched {
             self.policies.record_change(context, &object);
             self.policies.object = Some(object);
         }
-        self.count(place, webhook, is_changed);
+        self.note_for_reinvocation(place, webhook, is_changed);
         let Some(failure) = failure else { return };
         if failure.is_ignored(webhook) {
-            reply::failed_open(&mut self.outcome.audit_annotations, at, webhook);
+            reply::annotate_failed_open(&mut self.outcome.audit_annotations, at, webhook);
         }
         if let Some(denial) = failure.refusal(webhook) {
             self.refuse(denial, Some(cause));
@@ -321,7 +322,7 @@ impl MutatingPhase {
     }
 
     /// Notes what reinvocation depends on, even for a call that failed.
-    fn count(&mut self, place: usize, webhook: &Webhook, is_changed: bool) {
+    fn note_for_reinvocation(&mut self, place: usize, webhook: &Webhook, is_changed: bool) {
         if is_changed {
             self.is_changed = true;
             self.webhooks.require();
@@ -364,7 +365,7 @@ fn author(state: &mut MutationState, context: RunContext<'_>) -> Result<(), Chan
     if run.only.is_some() || run.requester_unknown || !is_access_request_write(request) {
         return Ok(());
     }
-    let authored = |object: Node<'_>| access_requests::authored(request, object.raw(), run.now);
+    let authored = |object: Node<'_>| access_requests::with_authors(request, object.raw(), run.now);
     if let Some(text) = state.object_of(request).and_then(authored) {
         let object = context.limits().object(text)?;
         state.record_change(context, &object);

@@ -67,7 +67,7 @@ pub(crate) fn patched(
     else {
         return Ok(None);
     };
-    let unchanged = |error: ChangeError| unchanged(call, &error);
+    let unchanged = |error: ChangeError| change_error(call, &error);
     let _memory = limits.memory_of_patch(bytes).map_err(unchanged)?;
     let document = read(bytes).map_err(WebhookFailure::Call)?;
     if document.root().is_empty() {
@@ -138,9 +138,9 @@ fn internal(why: String) -> WebhookFailure {
 }
 
 /// The failure for a patch that exceeds a limit.
-fn unchanged(call: &Call, error: &ChangeError) -> WebhookFailure {
+fn change_error(call: &Call, error: &ChangeError) -> WebhookFailure {
     let by = format!("admission webhook \"{}\"", call.webhook.name);
-    WebhookFailure::Fatal(Box::new(outcome::unchanged(&by, error)))
+    WebhookFailure::Fatal(Box::new(outcome::change_failed(&by, error)))
 }
 
 // Whether decoding an object from JSON changes it.
@@ -159,7 +159,7 @@ const BOOKKEEPING: [&str; 3] = [
 ];
 
 /// Whether `managedFields` of the object has an entry whose time is that of this request.
-pub(crate) fn are_new(request: &Request<'_>) -> bool {
+pub(crate) fn has_new_managed_fields(request: &Request<'_>) -> bool {
     let Some(object) = request.object.filter(|_| is_own_group(&request.kind.group)) else {
         return false;
     };
@@ -172,7 +172,7 @@ pub(crate) fn are_new(request: &Request<'_>) -> bool {
     };
     let known: HashSet<&str> = self::entries(old).collect();
     // A second write of one manager within a second leaves the entry as it was.
-    entries.any(|entry| !known.contains(entry)) || writes(old, object)
+    entries.any(|entry| !known.contains(entry)) || sets_a_field(old, object)
 }
 
 fn entries(object: Node<'_>) -> impl Iterator<Item = &str> {
@@ -183,7 +183,7 @@ fn entries(object: Node<'_>) -> impl Iterator<Item = &str> {
 }
 
 /// Whether a field is added or changed.
-fn writes(old: Node<'_>, object: Node<'_>) -> bool {
+fn sets_a_field(old: Node<'_>, object: Node<'_>) -> bool {
     let operations = diff(old, object);
     operations.iter().any(|operation| {
         operation.value.is_some() && !BOOKKEEPING.iter().any(|path| operation.path.starts_with(path))
@@ -194,7 +194,7 @@ fn writes(old: Node<'_>, object: Node<'_>) -> bool {
 
 impl WebhookFailure {
     /// Converts the result of a call; `None` means that there was no result.
-    pub(crate) fn to(result: Option<Result<WebhookReply, CallFailure>>) -> Result<WebhookReply, Self> {
+    pub(crate) fn of_result(result: Option<Result<WebhookReply, CallFailure>>) -> Result<WebhookReply, Self> {
         match result {
             Some(Ok(reply)) => Ok(reply),
             Some(Err(CallFailure::Failed(why))) => Err(Self::Call(why)),
@@ -230,14 +230,14 @@ impl WebhookFailure {
             Self::Denial(denial) | Self::Fatal(denial) => *denial,
             Self::Call(why) => outcome::failed_call(webhook, &why),
             Self::Expired => outcome::timeout(),
-            Self::NotMade(why) => outcome::not_made(webhook, &why),
+            Self::NotMade(why) => outcome::call_limit_reached(webhook, &why),
         })
     }
 }
 
 /// Adds the warnings and audit annotations of the response, whether it allows or denies.
 pub(crate) fn add_warnings_and_annotations(outcome: &mut Outcome, webhook: &Webhook, reply: &WebhookReply) {
-    own(&mut outcome.audit_annotations, webhook, &reply.audit_annotations);
+    add_webhook_annotations(&mut outcome.audit_annotations, webhook, &reply.audit_annotations);
     for warning in &reply.warnings {
         outcome.warnings.push(warning);
     }
@@ -278,19 +278,19 @@ pub(crate) const ALL_BYTES: usize = WebhookReply::MAX_ANNOTATION_BYTES;
 pub(crate) type AuditAnnotations = BTreeMap<String, String>;
 
 /// Adds an annotation that a webhook was called, and whether it changed the object.
-pub(crate) fn mutation(
+pub(crate) fn annotate_mutation(
     all: &mut AuditAnnotations,
     (round, index): (usize, usize),
     webhook: &Webhook,
     mutated: bool,
 ) {
-    let value = about(webhook, |fields| fields.flag("mutated", mutated));
+    let value = webhook_json(webhook, |fields| fields.flag("mutated", mutated));
     add(all, key(MUTATION, round, index), value);
 }
 
 /// Adds an annotation with the paths that a webhook changed, if any, and the number of those that
 /// do not fit.
-pub(crate) fn paths(
+pub(crate) fn annotate_paths(
     all: &mut AuditAnnotations,
     (round, index): (usize, usize),
     webhook: &Webhook,
@@ -299,7 +299,7 @@ pub(crate) fn paths(
     if paths.is_empty() {
         return;
     }
-    let value = about(webhook, |fields| {
+    let value = webhook_json(webhook, |fields| {
         let out = fields.key("paths");
         let written = write_paths(out, paths);
         if written < paths.len() {
@@ -328,7 +328,11 @@ fn write_paths(out: &mut String, paths: &[String]) -> usize {
 }
 
 /// Adds an annotation that the failure of a mutating webhook was ignored.
-pub(crate) fn failed_open(all: &mut AuditAnnotations, (round, index): (usize, usize), webhook: &Webhook) {
+pub(crate) fn annotate_failed_open(
+    all: &mut AuditAnnotations,
+    (round, index): (usize, usize),
+    webhook: &Webhook,
+) {
     add(all, key(MUTATION_FAILED_OPEN, round, index), webhook.name.clone());
 }
 
@@ -339,7 +343,11 @@ pub(crate) fn validation_failed_open(all: &mut AuditAnnotations, index: usize, w
 
 /// Adds the annotations of a webhook itself, prefixed by its name. Keys that are then not a
 /// qualified name with one slash, and what exceeds the limit, are dropped.
-pub(crate) fn own(all: &mut AuditAnnotations, webhook: &Webhook, annotations: &BTreeMap<String, String>) {
+pub(crate) fn add_webhook_annotations(
+    all: &mut AuditAnnotations,
+    webhook: &Webhook,
+    annotations: &BTreeMap<String, String>,
+) {
     if annotations.is_empty() {
         return;
     }
@@ -364,7 +372,7 @@ fn key(prefix: &str, round: usize, index: usize) -> String {
 }
 
 /// A JSON object that names the webhook, with the fields that `more` writes.
-fn about(webhook: &Webhook, more: impl FnOnce(&mut ObjectWriter<'_>)) -> String {
+fn webhook_json(webhook: &Webhook, more: impl FnOnce(&mut ObjectWriter<'_>)) -> String {
     let mut value = String::new();
     ObjectWriter::write(&mut value, |fields| {
         fields.text("configuration", &webhook.configuration);

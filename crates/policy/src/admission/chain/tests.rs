@@ -125,18 +125,18 @@ fn pod() -> Document<'static> {
 
 // === what is answered ===
 
-fn answered(result: Result<WebhookReply, CallFailure>) -> WebhookAnswer {
-    WebhookAnswer {
+fn answered(result: Result<WebhookReply, CallFailure>) -> WebhookCallResult {
+    WebhookCallResult {
         result,
         took: Duration::from_millis(1),
     }
 }
 
-fn failed() -> WebhookAnswer {
+fn failed() -> WebhookCallResult {
     answered(Err(CallFailure::Failed("failed to call webhook: EOF".into())))
 }
 
-fn denied(message: &str) -> WebhookAnswer {
+fn denied(message: &str) -> WebhookCallResult {
     answered(Ok(WebhookReply {
         denial: Some(Denial {
             status: Denial::FAILURE.into(),
@@ -149,7 +149,7 @@ fn denied(message: &str) -> WebhookAnswer {
     }))
 }
 
-fn patching(patch: &str) -> WebhookAnswer {
+fn patching(patch: &str) -> WebhookCallResult {
     answered(Ok(WebhookReply {
         patch: Some(patch.as_bytes().into()),
         patch_type: "JSONPatch".into(),
@@ -159,7 +159,7 @@ fn patching(patch: &str) -> WebhookAnswer {
 
 /// A webhook's answer in one word: `noop`, `err`, `deny`, `late`; `set k=v`, or
 /// only where the label is not there (`once k=v`) or another is (`if other k=v`).
-fn behave(what: &str, call: &Call, received: &Document<'_>) -> WebhookAnswer {
+fn behave(what: &str, call: &Call, received: &Document<'_>) -> WebhookCallResult {
     let object = call.object.as_deref().map_or(received, |object| &**object).root();
     let is_there = |label: &str| object.pointer(&format!("/metadata/labels/{label}")).is_some();
     let words: Vec<&str> = what.split(' ').collect();

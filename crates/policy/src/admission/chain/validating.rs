@@ -14,7 +14,7 @@ use super::reply::{self, WebhookFailure, add_warnings_and_annotations, cause};
 use crate::admission::candidates::ListedWebhook;
 use crate::admission::exceptions::{self, ExceptionMatcher};
 use crate::admission::run::{RunContext, TraceStep};
-use crate::admission::webhook::{Call, Verdict, Webhook, WebhookAnswer, WebhookReply, WebhookResult};
+use crate::admission::webhook::{Call, Verdict, Webhook, WebhookCallResult, WebhookReply, WebhookResult};
 use crate::admission::{
     AdmissionSet, ChangeError, Denial, Outcome, Phase, Request, RunOptions, StatusCause, StatusDetails,
     outcome,
@@ -27,7 +27,7 @@ use crate::model::{Attributes, Cause, Decision, StatusReason};
 pub(crate) struct ValidatingPhase {
     /// The outcome of the policies.
     outcome: Outcome,
-    matched: Vec<MatchedWebhook>,
+    match_webhooks: Vec<MatchedWebhook>,
 }
 
 /// A webhook that matched.
@@ -60,12 +60,12 @@ impl ValidatingPhase {
         outcome.policy_shadows.extend(begun.policy_shadows);
         Self {
             outcome,
-            matched: Vec::new(),
+            match_webhooks: Vec::new(),
         }
     }
 
     /// Matches the webhooks, and returns the calls to make; empty if the request is denied already.
-    pub(crate) fn matched(&mut self, set: &AdmissionSet, context: RunContext<'_>) -> Vec<Call> {
+    pub(crate) fn match_webhooks(&mut self, set: &AdmissionSet, context: RunContext<'_>) -> Vec<Call> {
         let RunContext { request, run, .. } = context;
         if self.outcome.denial.is_some() {
             return Vec::new();
@@ -77,9 +77,9 @@ impl ValidatingPhase {
         let candidates = set.validating_webhooks.candidates(request, run.only);
         for (_, listed) in &candidates {
             let call = match set.matches(listed, context, request.object) {
-                Ok(WebhookMatch::Not) => continue,
-                Ok(WebhookMatch::As(matched)) => ask::call(listed, request, matched),
-                Ok(WebhookMatch::Fails(failure)) => Err(failure),
+                Ok(WebhookMatch::NoMatch) => continue,
+                Ok(WebhookMatch::Match(matched)) => ask::call(listed, request, matched),
+                Ok(WebhookMatch::Error(failure)) => Err(failure),
                 Err(_) if listed.is_shadow => continue,
                 Err(denial) => {
                     self.outcome.denial = Some(*denial);
@@ -94,7 +94,7 @@ impl ValidatingPhase {
             (self.outcome.denial, self.outcome.cause) = (Some(outcome::timeout()), None);
         }
         if self.outcome.denial.is_some() {
-            self.matched.clear();
+            self.match_webhooks.clear();
             calls.clear();
         }
         calls
@@ -111,7 +111,7 @@ impl ValidatingPhase {
             Err(failure) => (None, Some(failure)),
         };
         if let Some(call) = &call {
-            context.run.record(|| TraceStep::Asked {
+            context.run.record(|| TraceStep::Called {
                 call,
                 is_shadow: listed.is_shadow,
             });
@@ -120,7 +120,7 @@ impl ValidatingPhase {
             self.outcome.shadows.extend(call);
             return None;
         }
-        self.matched.push(MatchedWebhook {
+        self.match_webhooks.push(MatchedWebhook {
             webhook: Arc::clone(&listed.webhook),
             cause: cause(Phase::Validate, listed),
             failure,
@@ -129,14 +129,14 @@ impl ValidatingPhase {
     }
 
     /// Handles the results of the calls, and completes the outcome.
-    pub(crate) fn answered(
+    pub(crate) fn complete(
         mut self,
         set: &AdmissionSet,
         context: RunContext<'_>,
-        answers: Vec<WebhookAnswer>,
+        answers: Vec<WebhookCallResult>,
     ) -> Outcome {
         let mut answers = answers.into_iter();
-        for (index, matched) in std::mem::take(&mut self.matched).into_iter().enumerate() {
+        for (index, matched) in std::mem::take(&mut self.match_webhooks).into_iter().enumerate() {
             let answer = match matched.failure {
                 None => answers.next(),
                 Some(_) => None,
@@ -148,7 +148,7 @@ impl ValidatingPhase {
             audit_annotations,
             ..
         } = &mut self.outcome;
-        exceptions::publish(exceptions, audit_annotations);
+        exceptions::write_annotation(exceptions, audit_annotations);
         self.outcome
     }
 
@@ -157,7 +157,7 @@ impl ValidatingPhase {
         (set, context): (&AdmissionSet, RunContext<'_>),
         index: usize,
         matched: MatchedWebhook,
-        answer: Option<WebhookAnswer>,
+        answer: Option<WebhookCallResult>,
     ) {
         let MatchedWebhook {
             webhook,
@@ -167,7 +167,7 @@ impl ValidatingPhase {
         let took = answer.as_ref().map(|answer| answer.took);
         let failure = match failure {
             Some(failure) => Some(failure),
-            None => WebhookFailure::to(answer.map(|answer| answer.result))
+            None => WebhookFailure::of_result(answer.map(|answer| answer.result))
                 .and_then(|reply| self.take_reply(&webhook, &reply))
                 .err(),
         };
@@ -181,13 +181,13 @@ impl ValidatingPhase {
             changed: Vec::new(),
             took,
         };
-        context.run.record(|| TraceStep::Answered(&result));
+        context.run.record(|| TraceStep::CallCompleted(&result));
         self.outcome.webhooks.push(result);
         let Some(failure) = failure else { return };
         if matches!(failure, WebhookFailure::Denial(_))
             && let Some(excused) = ExceptionMatcher::default().find(&webhook.id(), set, context)
         {
-            return exceptions::note(&mut self.outcome.exceptions, excused);
+            return exceptions::add_excused(&mut self.outcome.exceptions, excused);
         }
         if failure.is_ignored(&webhook) {
             reply::validation_failed_open(&mut self.outcome.audit_annotations, index, &webhook);
@@ -223,7 +223,7 @@ pub(crate) fn enforce_authorization(
     if !set.enforces_authorization || run.only.is_some() || run.requester_unknown {
         return outcome;
     }
-    let questions = request.authorization_questions();
+    let questions = request.possible_authorization_checks();
     if questions.iter().any(Attributes::skips_authorization_webhook) {
         return outcome;
     }

@@ -68,7 +68,7 @@ fn look_up(policy: &str, set: &AdmissionSet, context: RunContext<'_>) -> Option<
 }
 
 /// Adds `excused`, unless it is present already.
-pub(crate) fn note(all: &mut Vec<ExcusedDenials>, excused: ExcusedDenials) {
+pub(crate) fn add_excused(all: &mut Vec<ExcusedDenials>, excused: ExcusedDenials) {
     let same =
         |one: &ExcusedDenials| one.policy == excused.policy && one.exception.name == excused.exception.name;
     if !all.iter().any(same) {
@@ -78,7 +78,7 @@ pub(crate) fn note(all: &mut Vec<ExcusedDenials>, excused: ExcusedDenials) {
 
 /// Adds an audit annotation for the excused denials, if there are any: a JSON list, truncated after
 /// a whole entry if it is too long.
-pub(crate) fn publish(all: &[ExcusedDenials], annotations: &mut BTreeMap<String, String>) {
+pub(crate) fn write_annotation(all: &[ExcusedDenials], annotations: &mut BTreeMap<String, String>) {
     let mut list = String::from("[");
     for ExcusedDenials { exception, policy } in all {
         let back = list.len();
@@ -120,7 +120,7 @@ impl Exception {
         if !selects_namespace(&constraints.namespace_selector, request, &*set.namespaces) {
             return Err(NotExcused::Namespace);
         }
-        if !selects_object(&constraints.object_selector, judged(request), None) {
+        if !selects_object(&constraints.object_selector, selected_object(request), None) {
             return Err(NotExcused::Object);
         }
         let subject = set.subject(request, request.object);
@@ -161,7 +161,7 @@ impl Exception {
 }
 
 /// The new object; for DELETE, the existing one.
-fn judged<'r>(request: &Request<'r>) -> Option<Node<'r>> {
+fn selected_object<'r>(request: &Request<'r>) -> Option<Node<'r>> {
     match request.operation {
         Operation::Delete => request.old_object,
         Operation::Create | Operation::Update | Operation::Connect => request.object,

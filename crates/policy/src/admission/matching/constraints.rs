@@ -53,7 +53,7 @@ pub enum MatchPolicy {
 
 /// A request to match, with the data that matching needs.
 #[derive(Debug, Clone, Copy)]
-pub struct MatchSubject<'s> {
+pub struct MatchInput<'s> {
     /// The request.
     pub request: &'s Request<'s>,
     /// The object as mutated so far.
@@ -78,7 +78,7 @@ enum MatchedNames<'m> {
 }
 
 /// The result of matching rules.
-enum FoundRule<'m> {
+enum RuleResult<'m> {
     Nothing,
     Match(MatchedResource<'m>),
     Fault(MatchError),
@@ -93,11 +93,8 @@ impl Constraints {
     ///
     /// Fails if the rules match, but the labels that a selector needs are not known, or if a rule
     /// matches a version whose kind is not known.
-    pub fn matches<'m>(
-        &'m self,
-        subject: MatchSubject<'m>,
-    ) -> Result<Option<MatchedResource<'m>>, MatchError> {
-        let MatchSubject {
+    pub fn matches<'m>(&'m self, subject: MatchInput<'m>) -> Result<Option<MatchedResource<'m>>, MatchError> {
+        let MatchInput {
             request,
             object,
             namespaces,
@@ -122,28 +119,28 @@ impl Constraints {
     /// Fails if a rule matches a version whose kind is not known.
     pub fn matches_rules<'m>(
         &'m self,
-        subject: MatchSubject<'m>,
+        subject: MatchInput<'m>,
     ) -> Result<Option<MatchedResource<'m>>, MatchError> {
         match self.find(&self.exclude_rules, subject) {
-            FoundRule::Match(_) => return Ok(None),
-            FoundRule::Fault(fault) => return Err(fault),
-            FoundRule::Nothing => {}
+            RuleResult::Match(_) => return Ok(None),
+            RuleResult::Fault(fault) => return Err(fault),
+            RuleResult::Nothing => {}
         }
         if self.rules.is_empty() && self.no_rules == NoRules::Everything {
-            return Ok(Some(subject.as_asked()));
+            return Ok(Some(subject.as_requested()));
         }
         match self.find(&self.rules, subject) {
-            FoundRule::Match(matched) => Ok(Some(matched)),
-            FoundRule::Fault(fault) => Err(fault),
-            FoundRule::Nothing => Ok(None),
+            RuleResult::Match(matched) => Ok(Some(matched)),
+            RuleResult::Fault(fault) => Err(fault),
+            RuleResult::Nothing => Ok(None),
         }
     }
 
     /// Why the constraints do not match the request. Only meaningful if [`matches`](Self::matches)
     /// returns `None`.
     #[must_use]
-    pub fn first_mismatch(&self, subject: MatchSubject<'_>) -> Mismatch {
-        let MatchSubject {
+    pub fn first_mismatch(&self, subject: MatchInput<'_>) -> Mismatch {
+        let MatchInput {
             request,
             object,
             namespaces,
@@ -154,7 +151,7 @@ impl Constraints {
             Mismatch::Namespace
         } else if !selects_object(&self.object_selector, object, request.old_object) {
             Mismatch::Object
-        } else if matches!(self.find(&self.exclude_rules, subject), FoundRule::Match(_)) {
+        } else if matches!(self.find(&self.exclude_rules, subject), RuleResult::Match(_)) {
             Mismatch::Excluded
         } else {
             Mismatch::Rules
@@ -162,25 +159,25 @@ impl Constraints {
     }
 
     /// Finds a rule that matches exactly, or else by an equivalent resource.
-    fn find<'m>(&self, rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> {
+    fn find<'m>(&self, rules: &[MatchRule], subject: MatchInput<'m>) -> RuleResult<'m> {
         if rules.is_empty() {
-            return FoundRule::Nothing;
+            return RuleResult::Nothing;
         }
         let request = subject.request;
         if rules
             .iter()
             .any(|rule| rule.matches(subject.target(&request.request_resource)))
         {
-            return FoundRule::Match(subject.as_asked());
+            return RuleResult::Match(subject.as_requested());
         }
         match self.match_policy {
-            MatchPolicy::Exact => FoundRule::Nothing,
+            MatchPolicy::Exact => RuleResult::Nothing,
             MatchPolicy::Equivalent => equivalent(rules, subject),
         }
     }
 }
 
-fn equivalent<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> {
+fn equivalent<'m>(rules: &[MatchRule], subject: MatchInput<'m>) -> RuleResult<'m> {
     let request = subject.request;
     // The API server converted between these two, so they are equivalent.
     if request.is_converted()
@@ -188,7 +185,7 @@ fn equivalent<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'
             .iter()
             .any(|rule| rule.matches(subject.target(&request.resource)))
     {
-        return FoundRule::Match(subject.as_sent());
+        return RuleResult::Match(subject.as_sent());
     }
     let asked = &request.request_resource;
     let Some(equivalents) = subject.equivalents.of(asked, &request.subresource) else {
@@ -200,19 +197,19 @@ fn equivalent<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'
                 continue;
             }
             if kind.kind.is_empty() {
-                return FoundRule::Fault(MatchError::UnknownKind {
+                return RuleResult::Fault(MatchError::UnknownKind {
                     wanted: name(resource),
                 });
             }
-            return FoundRule::Match(MatchedResource::owned(resource.clone(), kind.clone()));
+            return RuleResult::Match(MatchedResource::owned(resource.clone(), kind.clone()));
         }
     }
-    FoundRule::Nothing
+    RuleResult::Nothing
 }
 
 /// Matches a custom resource whose definition, and so its versions, are not known. A rule that
 /// names it in another version is assumed to mean this object.
-fn unknown<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> {
+fn unknown<'m>(rules: &[MatchRule], subject: MatchInput<'m>) -> RuleResult<'m> {
     let asked = &subject.request.request_resource;
     let rule = rules
         .iter()
@@ -229,15 +226,15 @@ fn unknown<'m>(rules: &[MatchRule], subject: MatchSubject<'m>) -> FoundRule<'m> 
             if (&kind.group, &kind.version) == (&asked.group, &asked.version) {
                 kind.version = version.clone().into();
             }
-            FoundRule::Match(MatchedResource::owned(resource, kind))
+            RuleResult::Match(MatchedResource::owned(resource, kind))
         }
-        None => FoundRule::Nothing,
+        None => RuleResult::Nothing,
     }
 }
 
-// === impl MatchSubject ===
+// === impl MatchInput ===
 
-impl<'s> MatchSubject<'s> {
+impl<'s> MatchInput<'s> {
     fn target<'t>(&'t self, resource: &'t GroupVersionResource<'t>) -> RuleTarget<'t> {
         RuleTarget {
             resource,
@@ -249,7 +246,7 @@ impl<'s> MatchSubject<'s> {
     }
 
     /// The resource that the user requested.
-    const fn as_asked(&self) -> MatchedResource<'s> {
+    const fn as_requested(&self) -> MatchedResource<'s> {
         MatchedResource(MatchedNames::Borrowed(
             &self.request.request_resource,
             &self.request.request_kind,
@@ -388,11 +385,11 @@ impl<T> Index<T> {
         let mut candidates = Vec::new();
         for resource in [&request.request_resource, &request.resource] {
             for group in [resource.group.as_ref(), "*"] {
-                let Some(resources) = named(&self.places, group) else {
+                let Some(resources) = look_up(&self.places, group) else {
                     continue;
                 };
                 for name in [resource.resource.as_ref(), "*"] {
-                    let meant = named(resources, name)
+                    let meant = look_up(resources, name)
                         .into_iter()
                         .flatten()
                         .filter(|entry| entry.operations.contains(request.operation));
@@ -453,6 +450,6 @@ impl<T> Index<T> {
 
 /// Looks up a name. Not inlined, because less code in the instruction cache is faster here.
 #[inline(never)]
-fn named<'i, T>(all: &'i ByName<T>, name: &str) -> Option<&'i T> {
+fn look_up<'i, T>(all: &'i ByName<T>, name: &str) -> Option<&'i T> {
     all.get(name)
 }

@@ -81,7 +81,7 @@ impl Equivalents {
         subresource: &str,
     ) -> Option<Vec<ResourceAndKind<'_>>> {
         let Some(class) = self.class(&resource.group, &resource.resource) else {
-            return match is_single(resource) {
+            return match is_built_in_version(resource) {
                 true => Some(Vec::new()),
                 false => self.custom.named(resource, subresource),
             };
@@ -93,7 +93,7 @@ impl Equivalents {
     /// Whether the resource with its subresource is known in this version.
     pub(crate) fn has(&self, resource: &GroupVersionResource<'_>, subresource: &str) -> bool {
         let of = self.of(resource, subresource);
-        of.is_some_and(|all| all.iter().any(|(one, _)| one == resource) || is_single(resource))
+        of.is_some_and(|all| all.iter().any(|(one, _)| one == resource) || is_built_in_version(resource))
     }
 
     /// The groups and versions of each class of equivalent resources that `resource` of `group`
@@ -104,7 +104,7 @@ impl Equivalents {
         group: &str,
         resource: &str,
     ) -> impl Iterator<Item = Vec<GroupVersionResource<'static>>> {
-        let classes = self.meant(group, resource).into_iter();
+        let classes = self.classes_of(group, resource).into_iter();
         classes.map(|class| {
             let whole = class.iter().filter(|one| one.subresource.is_empty());
             whole.map(|one| one.resource.clone()).collect()
@@ -114,7 +114,7 @@ impl Equivalents {
     /// The equivalents in other groups of `resource` of `group`; for `*`, of each resource of the
     /// group.
     pub(crate) fn in_other_groups(&self, group: &str, resource: &str) -> BTreeSet<(&str, &str)> {
-        let meant = self.meant(group, resource).into_iter().flatten();
+        let meant = self.classes_of(group, resource).into_iter().flatten();
         let others = meant.filter(|one| one.resource.group != group);
         others
             .map(|one| (one.resource.group.as_ref(), one.resource.resource.as_ref()))
@@ -122,7 +122,7 @@ impl Equivalents {
     }
 
     /// The classes of `resource` of `group`; `*` means each resource of the group.
-    fn meant(&self, group: &str, resource: &str) -> Vec<&[RegisteredResource]> {
+    fn classes_of(&self, group: &str, resource: &str) -> Vec<&[RegisteredResource]> {
         if resource != "*" {
             return self.class(group, resource).into_iter().collect();
         }
@@ -145,7 +145,7 @@ impl Equivalents {
 // `pkg/kubeapiserver/default_storage_factory_builder.go` for groups that share storage).
 
 /// Group, resource, kind, versions, and whether there is a `status` subresource.
-const SEVERAL: [(&str, &str, &str, &[&str], bool); 19] = [
+const MULTI_VERSION_RESOURCES: [(&str, &str, &str, &[&str], bool); 19] = [
     (
         groups::ADMISSION,
         "mutatingadmissionpolicies",
@@ -249,7 +249,7 @@ impl Equivalents {
     #[must_use]
     pub fn kubernetes() -> Self {
         let mut equivalents = Self::new();
-        for (group, resource, kind, versions, has_status) in SEVERAL {
+        for (group, resource, kind, versions, has_status) in MULTI_VERSION_RESOURCES {
             // Events of both groups share storage.
             let class = if resource == "events" { resource } else { "" };
             for version in versions {
@@ -311,7 +311,7 @@ pub(crate) fn is_own_group(group: &str) -> bool {
 
 /// Whether the group and version are built in. A built-in resource that is not registered as
 /// equivalent to others has only this name.
-pub(crate) fn is_single(resource: &GroupVersionResource<'_>) -> bool {
+pub(crate) fn is_built_in_version(resource: &GroupVersionResource<'_>) -> bool {
     VERSIONS.iter().any(|(group, versions)| {
         *group == resource.group && versions.iter().any(|version| *version == resource.version)
     })

@@ -114,7 +114,7 @@ fn matched(constraints: &Constraints, request: &Request<'_>) -> Result<Option<St
         Arc::new(Document::parse(r#"{"metadata":{"name":"prod","labels":{"env":"prod"}}}"#).unwrap()),
         Arc::new(Document::parse(r#"{"metadata":{"name":"plain"}}"#).unwrap()),
     ]);
-    let subject = MatchSubject {
+    let subject = MatchInput {
         request,
         object: request.object,
         namespaces: &namespaces,
@@ -285,7 +285,7 @@ fn a_custom_resource_may_have_any_version_that_a_rule_names() {
     };
     let namespaces = FixedNamespaces::new([]);
     let equivalents = mk_equivalents();
-    let subject = MatchSubject {
+    let subject = MatchInput {
         request: &request,
         object: None,
         namespaces: &namespaces,
@@ -306,7 +306,7 @@ fn a_custom_resource_may_have_any_version_that_a_rule_names() {
         ..Constraints::default()
     };
     let fault = other
-        .matches(MatchSubject {
+        .matches(MatchInput {
             request: &widgets,
             ..subject
         })

@@ -15,15 +15,17 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use super::{MutatingPolicy, MutationFault};
+use super::{MutatingPolicy, MutationError};
 use crate::admission::candidates::BoundPolicy;
 use crate::admission::changes::{ChangeError, ChangedObject};
 use crate::admission::initializers::{self, InstalledInitializer};
-use crate::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
+use crate::admission::invocation::{
+    InvocationError, as_sent, binding_matches, policy_matches, run_step, worse,
+};
 use crate::admission::matching::MatchedResource;
 use crate::admission::run::{RunContext, TraceStep};
 use crate::admission::variables::{Inputs, MatchConditions, NamespaceObject, RequestView};
-use crate::admission::webhook::{Reinvocable, Reinvocation};
+use crate::admission::webhook::{Reinvocation, ReinvocationState};
 use crate::admission::{
     AdmissionSet, Denial, FailurePolicy, Operation, PolicyBinding, PolicyEvaluation, Request, StatusCause,
     outcome,
@@ -232,7 +234,7 @@ impl AdmissionSet {
                 }
             }
             if let Err(fault) = as_sent(binding, &matched, pass.context) {
-                pass.unusable(place, policy, None, &Unusable::Policy(fault));
+                pass.unusable(place, policy, None, &InvocationError::Policy(fault));
                 continue;
             }
             match self.parameters_of(&policy.applicability, binding, pass.context) {
@@ -315,7 +317,7 @@ impl<'p> Pass<'p> {
     fn record_run(&self, invocation: &Invocation<'_>) {
         self.recorded.run.record(|| {
             let param = invocation.param.as_deref().map(Document::root);
-            runs(&invocation.policy.applicability, invocation.binding, param)
+            run_step(&invocation.policy.applicability, invocation.binding, param)
         });
     }
 
@@ -371,7 +373,7 @@ impl<'p> Pass<'p> {
                     self.state.object = Some(object);
                     is_changed = true;
                 }
-                Err(MutationFault::Unchanged(error)) => {
+                Err(MutationError::Unchanged(error)) => {
                     self.state.evaluated(invocation.place, PolicyResult::Error);
                     let policy = invocation.policy.applicability.name.clone();
                     self.state.failure = Some(PolicyFailure { policy, error });
@@ -398,7 +400,7 @@ impl<'p> Pass<'p> {
         place: usize,
         policy: &MutatingPolicy,
         binding: Option<&PolicyBinding>,
-        why: &Unusable,
+        why: &InvocationError,
     ) {
         self.fail(place, policy, binding, why.to_string(), StatusReason::Forbidden);
     }
@@ -450,7 +452,7 @@ pub(crate) struct MutationState {
     /// A failure that ends the request whatever the failure policies.
     pub(crate) failure: Option<PolicyFailure>,
     evaluations: Vec<PolicyEvaluation>,
-    pub(crate) invocations: Reinvocable<InvocationKey>,
+    pub(crate) invocations: ReinvocationState<InvocationKey>,
 }
 
 /// A change that failed, and the policy that would have made it.
@@ -479,7 +481,7 @@ impl MutationState {
             refusals: Vec::new(),
             failure: None,
             evaluations: Vec::new(),
-            invocations: Reinvocable::new(),
+            invocations: ReinvocationState::new(),
         }
     }
 
@@ -522,7 +524,7 @@ impl MutationState {
         if let Some(PolicyFailure { policy, error }) = &self.failure {
             let refusal = match error {
                 ChangeError::Undecodable(why) => outcome::internal(why.clone()),
-                error => outcome::unchanged(&format!("policy '{policy}' denied request"), error),
+                error => outcome::change_failed(&format!("policy '{policy}' denied request"), error),
             };
             return Some((refusal, cause(policy)));
         }

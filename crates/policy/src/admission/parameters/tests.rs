@@ -31,7 +31,7 @@ fn mk_parameters() -> Parameters {
     )
 }
 
-fn found(kind: &str, reference: &ParamRef, namespace: &str) -> Result<Vec<String>, ParamFault> {
+fn found(kind: &str, reference: &ParamRef, namespace: &str) -> Result<Vec<String>, ParamError> {
     let parameters = mk_parameters();
     let objects = parameters.collect(Some(&mk_kind(kind)), Some(reference), namespace)?;
     let names = objects.iter().flatten().map(|object| {
@@ -64,14 +64,14 @@ fn names_are_looked_up_in_the_namespace_of_the_binding_or_the_request() {
     let named = |namespace| mk_reference(ParamTarget::Name("a".into()), namespace, NotFound::Deny);
     assert_eq!(found("ConfigMap", &named(""), "y").unwrap(), ["y/a"]);
     assert_eq!(found("ConfigMap", &named("x"), "y").unwrap(), ["x/a"]);
-    assert_eq!(found("ConfigMap", &named(""), ""), Err(ParamFault::NoNamespace));
-    assert_eq!(found("ConfigMap", &named(""), "z"), Err(ParamFault::NotFound));
+    assert_eq!(found("ConfigMap", &named(""), ""), Err(ParamError::NoNamespace));
+    assert_eq!(found("ConfigMap", &named(""), "z"), Err(ParamError::NotFound));
     let all = mk_reference(ParamTarget::Name("all".into()), "", NotFound::Deny);
     assert_eq!(found("Limit", &all, "x").unwrap(), ["/all"]);
     let wrong = mk_reference(ParamTarget::Name("all".into()), "x", NotFound::Deny);
     assert_eq!(
         found("Limit", &wrong, "x"),
-        Err(ParamFault::NamespaceOfClusterScoped)
+        Err(ParamError::NamespaceOfClusterScoped)
     );
 }
 
@@ -89,7 +89,7 @@ fn selectors_give_each_object_in_the_order_of_names() {
     );
     assert_eq!(
         found("ConfigMap", &mk_reference(some, "", NotFound::Deny), "y"),
-        Err(ParamFault::NotFound)
+        Err(ParamError::NotFound)
     );
     let all = mk_reference(
         ParamTarget::Selector(LabelSelector::default()),
@@ -99,7 +99,7 @@ fn selectors_give_each_object_in_the_order_of_names() {
     assert_eq!(found("ConfigMap", &all, "x").unwrap().len(), 2);
     assert_eq!(
         found("Unknown", &all, "x"),
-        Err(ParamFault::NotServed("/v1, Kind=Unknown".into()))
+        Err(ParamError::NotServed("/v1, Kind=Unknown".into()))
     );
 }
 
@@ -136,7 +136,7 @@ fn a_kind_that_kubernetes_does_not_have_is_an_error_whatever_is_said_of_missing_
 #[test]
 fn what_may_be_missing_is_an_error() {
     let unknown = UnknownObjects {
-        parameters: BTreeMap::from([(mk_kind("Limit"), BTreeSet::new())]),
+        unknown_of_known_kinds: BTreeMap::from([(mk_kind("Limit"), BTreeSet::new())]),
         ..UnknownObjects::default()
     };
     let parameters = mk_parameters().with_unknown(Some(unknown));
@@ -148,7 +148,7 @@ fn what_may_be_missing_is_an_error() {
     };
     let named = |name: &str| ParamTarget::Name(name.into());
     let all = || ParamTarget::Selector(LabelSelector::default());
-    let fault = ParamFault::NotSynced("/v1, Kind=ConfigMap".into());
+    let fault = ParamError::NotSynced("/v1, Kind=ConfigMap".into());
     assert_eq!(collect("ConfigMap", named("a")), Ok(1), "what is there is there");
     assert_eq!(collect("ConfigMap", named("absent")), Err(fault.clone()));
     assert_eq!(collect("ConfigMap", all()), Err(fault));
@@ -159,7 +159,7 @@ fn what_may_be_missing_is_an_error() {
 fn what_was_left_out_is_an_error_where_it_may_be_meant() {
     let left_out = [("x", "c"), ("z", "a")].map(|(namespace, name)| (namespace.into(), name.into()));
     let unknown = UnknownObjects {
-        parameters: BTreeMap::from([
+        unknown_of_known_kinds: BTreeMap::from([
             (mk_kind("ConfigMap"), left_out.into()),
             (
                 mk_kind("Only"),
@@ -176,7 +176,7 @@ fn what_was_left_out_is_an_error_where_it_may_be_meant() {
     };
     let named = |name: &str| ParamTarget::Name(name.into());
     let all = || ParamTarget::Selector(LabelSelector::default());
-    let fault = |kind: &str| Err(ParamFault::LeftOut(format!("/v1, Kind={kind}")));
+    let fault = |kind: &str| Err(ParamError::LeftOut(format!("/v1, Kind={kind}")));
     assert_eq!(
         collect("ConfigMap", "x", named("a")),
         Ok(1),
@@ -205,7 +205,7 @@ fn where_an_object_cannot_be_told_no_list_is_complete() {
         let found = parameters.collect(Some(&mk_kind("Limit")), Some(&reference), "x");
         found.map(|found| found.len())
     };
-    let fault = ParamFault::NotSynced("/v1, Kind=Limit".into());
+    let fault = ParamError::NotSynced("/v1, Kind=Limit".into());
     assert_eq!(collect(ParamTarget::Name("all".into())), Ok(1));
     assert_eq!(collect(ParamTarget::Name("other".into())), Err(fault.clone()));
     assert_eq!(

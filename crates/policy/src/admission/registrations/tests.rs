@@ -27,10 +27,10 @@ fn webhook(kind: &str, rules: &str, more: &str) -> Arc<Webhook> {
     Arc::clone(&object.webhooks()[0])
 }
 
-fn registrations(rules: &str, more: &str) -> Registrations {
+fn registrations(rules: &str, more: &str) -> GatewayWebhooks {
     let webhook = webhook("ValidatingWebhookConfiguration", rules, more);
     let one = Registration::new(Phase::Validate, webhook, Some(since()), None);
-    Registrations::new(vec![one], Equivalents::kubernetes(), Version::NEWEST)
+    GatewayWebhooks::new(vec![one], Equivalents::kubernetes(), Version::NEWEST)
 }
 
 /// `create pods/exec NAMESPACE/NAME`, by ann; apps for resources of that group.
@@ -63,7 +63,7 @@ fn review(text: &str) -> Attributes<'static> {
     }
 }
 
-fn why_not_at(now: Time, registrations: &Registrations, text: &str) -> Option<String> {
+fn why_not_at(now: Time, registrations: &GatewayWebhooks, text: &str) -> Option<String> {
     let attributes = review(text);
     let Target::Resource(request) = &attributes.target else {
         panic!()
@@ -224,7 +224,7 @@ fn a_new_configuration_counts_once_every_api_server_follows_it() {
     );
     let mutating = Registration::new(Phase::Mutate, webhook, Some(since()), None);
     for one in [undated, elsewhere, mutating] {
-        let all = Registrations::new(vec![one], Equivalents::kubernetes(), Version::NEWEST);
+        let all = GatewayWebhooks::new(vec![one], Equivalents::kubernetes(), Version::NEWEST);
         assert!(why_not_at(later(), &all, "create pods ns/").is_some(), "{all:?}");
     }
 }
@@ -245,7 +245,7 @@ fn objects_are_covered_since_both_kinds_of_webhook_have_been_called_for_them_and
         )
     };
     let covered = |all: Vec<Registration>| {
-        let all = Registrations::new(all, Equivalents::kubernetes(), Version::NEWEST);
+        let all = GatewayWebhooks::new(all, Equivalents::kubernetes(), Version::NEWEST);
         all.covered_since("portcullis.dev", "authorizationpolicies")
     };
     let whole = own(

@@ -14,11 +14,13 @@ use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 
 use super::{
-    AnnotationRoom, Failures, PolicyAnnotations, ValidatingPolicy, ValidationDecision, ValidationResult,
+    AnnotationBudget, Failures, PolicyAnnotations, ValidatingPolicy, ValidationDecision, ValidationResult,
 };
 use crate::admission::candidates::BoundPolicy;
 use crate::admission::exceptions::{self, Exception, ExceptionMatcher};
-use crate::admission::invocation::{Unusable, as_sent, binding_matches, policy_matches, runs, worse};
+use crate::admission::invocation::{
+    InvocationError, as_sent, binding_matches, policy_matches, run_step, worse,
+};
 use crate::admission::matching::MatchedResource;
 use crate::admission::run::{BindingDecision, RunContext, TraceStep};
 use crate::admission::set::RequestNamespace;
@@ -37,7 +39,7 @@ const KIND: CauseKind = CauseKind::ValidatingAdmissionPolicy;
 const COST_BETWEEN_DEADLINE_CHECKS: u64 = 512;
 
 /// The cost of one policy, in addition to the cost of its expressions.
-const POLICY: u64 = 64;
+const COST_PER_POLICY: u64 = 64;
 
 /// The effects of policies so far.
 struct Dispatch<'d> {
@@ -45,7 +47,7 @@ struct Dispatch<'d> {
     context: RunContext<'d>,
     outcome: Outcome,
     failures: Failures,
-    annotation_room: AnnotationRoom,
+    annotation_room: AnnotationBudget,
     excuses: ExceptionMatcher,
     /// The cost of the expressions of the current policy so far.
     spent: u64,
@@ -64,7 +66,7 @@ impl AdmissionSet {
             context,
             outcome: Outcome::default(),
             failures: Failures::default(),
-            annotation_room: AnnotationRoom::default(),
+            annotation_room: AnnotationBudget::default(),
             excuses: ExceptionMatcher::default(),
             spent: 0,
             namespace: &OnceCell::new(),
@@ -92,7 +94,7 @@ impl AdmissionSet {
                 0 => COST_BETWEEN_DEADLINE_CHECKS,
                 left => left,
             };
-            until_look = until_look.saturating_sub(cost.saturating_add(POLICY));
+            until_look = until_look.saturating_sub(cost.saturating_add(COST_PER_POLICY));
         }
         let Dispatch {
             mut outcome,
@@ -148,7 +150,7 @@ impl AdmissionSet {
         binding: &PolicyBinding,
         matched: &MatchedResource<'_>,
         (dispatch, annotations): (&mut Dispatch<'_>, &mut PolicyAnnotations),
-    ) -> Result<PolicyResult, Unusable> {
+    ) -> Result<PolicyResult, InvocationError> {
         let context = dispatch.context;
         let RunContext { request, access, run } = context;
         if !binding_matches(binding, self.subject(request, request.object), run)? {
@@ -158,7 +160,7 @@ impl AdmissionSet {
         if params.is_empty() {
             return Ok(PolicyResult::NoMatch);
         }
-        as_sent(binding, matched, context).map_err(Unusable::Version)?;
+        as_sent(binding, matched, context).map_err(InvocationError::Version)?;
         let namespace = dispatch.namespace.get_or_init(|| self.namespace_of(request));
         let view = RequestView::new(request, matched).with_unknown_requester(run.requester_unknown);
         let condition_view =
@@ -180,7 +182,7 @@ impl AdmissionSet {
                 recorder: run.recorder,
                 spent: &spent,
             };
-            run.record(|| runs(&policy.applicability, binding, inputs.params));
+            run.record(|| run_step(&policy.applicability, binding, inputs.params));
             let validated = policy.validate(&inputs, &condition_view, run.deadline);
             dispatch.spent += spent.get();
             evaluation = worse(evaluation, validated.evaluation());
@@ -265,7 +267,7 @@ impl Dispatch<'_> {
         }
         let excused = self.excuses.find(&policy.name, self.set, self.context)?;
         let exception = Arc::clone(&excused.exception);
-        exceptions::note(&mut self.outcome.exceptions, excused);
+        exceptions::add_excused(&mut self.outcome.exceptions, excused);
         Some(exception)
     }
 
@@ -294,7 +296,7 @@ impl Dispatch<'_> {
         &mut self,
         policy: &Applicability,
         binding: Option<&PolicyBinding>,
-        why: &Unusable,
+        why: &InvocationError,
     ) -> PolicyResult {
         let message = why.to_string();
         let decision = match policy.failure_policy {

@@ -41,7 +41,7 @@ pub(crate) struct Raw<'a> {
     /// The version, if the caller has determined it.
     known: Option<SubjectAccessReviewVersion>,
     /// Whether a part of the spec was read before its version was known.
-    guessed: bool,
+    read_before_version: bool,
 }
 
 /// `spec`.
@@ -154,7 +154,7 @@ impl<'a> Raw<'a> {
 
     /// Whether the spec was read in the version that the document has.
     pub(crate) fn settled(&self) -> bool {
-        !self.guessed && self.spec.version.is_some() && self.spec.version == self.version()
+        !self.read_before_version && self.spec.version.is_some() && self.spec.version == self.version()
     }
 
     fn version(&self) -> Option<SubjectAccessReviewVersion> {
@@ -173,7 +173,7 @@ impl<'a> JsonFields<'a> for Raw<'a> {
             b"metadata" => reader.fill(&mut self.metadata, items),
             b"spec" => {
                 let version = self.version();
-                self.guessed |=
+                self.read_before_version |=
                     version.is_none() || (self.spec.version.is_some() && self.spec.version != version);
                 self.spec.version = version;
                 reader.fill(&mut self.spec, items)

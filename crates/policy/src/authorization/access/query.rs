@@ -18,12 +18,12 @@ pub(crate) struct AccessQuery<'s> {
     set: &'s PolicySet,
     request: &'s OpenRequest,
     denies: TouchingDenies<'s>,
-    known: HashMap<GrantedRequests<'s>, Option<Rc<DenyEffects>>>,
+    known: HashMap<GrantScope<'s>, Option<Rc<DenyEffects>>>,
 }
 
 /// The requests that a rule allows, in the open parts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct GrantedRequests<'s> {
+pub(crate) struct GrantScope<'s> {
     pub(crate) names: NameSet<'s>,
     pub(crate) namespaces: NameSet<'s>,
     /// The rule, if it belongs to an Allow policy; `None` for RBAC.
@@ -42,7 +42,7 @@ pub(crate) struct PolicyRulePlace {
 pub(crate) struct DenyEffects {
     /// For each example, the indexes of the policies that touch it. If one is empty, it is the
     /// last.
-    escapes: Vec<Vec<usize>>,
+    tried: Vec<Vec<usize>>,
     /// The indexes of the policies that touch any of the requests.
     touching: BTreeSet<usize>,
 }
@@ -59,7 +59,7 @@ pub(crate) enum NameSet<'s> {
 }
 
 /// A string that no object of an API server has in its name, and no manifest in its rules.
-pub(crate) const OTHER: &str = "\u{10ffff}";
+pub(crate) const UNNAMED: &str = "\u{10ffff}";
 
 /// The maximum of examples for one rule. Beyond it, the rule is assumed to allow something, and
 /// every Deny to touch some of it.
@@ -70,7 +70,7 @@ pub(crate) struct GrantingRule<'s> {
     pub(crate) source: GrantSource<'s>,
     /// Its index in the role or policy.
     pub(crate) number: usize,
-    pub(crate) granted: GrantedRequests<'s>,
+    pub(crate) granted: GrantScope<'s>,
 }
 
 /// The binding or policy to which a rule belongs.
@@ -103,25 +103,25 @@ impl<'s> AccessQuery<'s> {
     /// resource rule of an Allow policy.
     pub(crate) fn effects(
         &mut self,
-        granted: GrantedRequests<'s>,
+        granted: GrantScope<'s>,
         rule: Option<&'s ResourceRule>,
     ) -> Option<Rc<DenyEffects>> {
         let mut key = granted;
-        if rule.is_none() && !self.denies.ask_for_namespaces() && !self.request.is_for_namespaces() {
+        if rule.is_none() && !self.denies.depend_on_namespace() && !self.request.is_for_namespaces() {
             // No rule distinguishes between namespaces.
             key.namespaces = NameSet::Any;
         }
         if let Some(known) = self.known.get(&key) {
             return known.clone();
         }
-        let effects = self.try_out(key, rule).map(Rc::new);
+        let effects = self.compute_effects(key, rule).map(Rc::new);
         self.known.insert(key, effects.clone());
         effects
     }
 
     /// Whether any Deny distinguishes between namespaces.
     pub(crate) fn asks_for_namespaces(&self) -> bool {
-        self.denies.ask_for_namespaces()
+        self.denies.depend_on_namespace()
     }
 
     /// The names that occur in Deny policies.
@@ -132,7 +132,11 @@ impl<'s> AccessQuery<'s> {
             .collect()
     }
 
-    fn try_out(&self, granted: GrantedRequests<'s>, rule: Option<&'s ResourceRule>) -> Option<DenyEffects> {
+    fn compute_effects(
+        &self,
+        granted: GrantScope<'s>,
+        rule: Option<&'s ResourceRule>,
+    ) -> Option<DenyEffects> {
         let mut effects = DenyEffects::default();
         let all: Vec<&ResourceRule> = self.denies.rules.iter().map(|(_, rule)| *rule).collect();
         let own = rule.map(|rule| &rule.selectors);
@@ -148,16 +152,16 @@ impl<'s> AccessQuery<'s> {
             let touched = if tried > MAX_EXAMPLES {
                 Vec::new()
             } else {
-                self.denies.of(self.set, &example)
+                self.denies.touching_policies(self.set, &example)
             };
             let is_free = touched.is_empty();
             effects.touching.extend(&touched);
-            effects.escapes.push(touched);
+            effects.tried.push(touched);
             if is_free {
                 break;
             }
         }
-        if effects.escapes.is_empty() {
+        if effects.tried.is_empty() {
             return None;
         }
         self.touch(granted, rule, &mut effects);
@@ -165,7 +169,7 @@ impl<'s> AccessQuery<'s> {
     }
 
     /// Adds all policies that touch some `granted` request: the wider its selectors, the more do.
-    fn touch(&self, granted: GrantedRequests<'s>, rule: Option<&'s ResourceRule>, effects: &mut DenyEffects) {
+    fn touch(&self, granted: GrantScope<'s>, rule: Option<&'s ResourceRule>, effects: &mut DenyEffects) {
         let wide = rule.map(|rule| rule.selectors.clone()).unwrap_or_default();
         let denies = &self.denies.rules;
         if self.denies.have_limits() {
@@ -173,12 +177,16 @@ impl<'s> AccessQuery<'s> {
             for (namespace, name) in self.pairs(granted, rule, &[], true) {
                 let example = self.request.example(&namespace, &name, wide.clone());
                 if self.is_allowed(granted, &example) {
-                    effects.touching.extend(self.denies.of(self.set, &example));
+                    effects
+                        .touching
+                        .extend(self.denies.touching_policies(self.set, &example));
                 }
             }
         } else if denies.is_empty() {
             let example = self.request.example("", "", wide);
-            effects.touching.extend(self.denies.of(self.set, &example));
+            effects
+                .touching
+                .extend(self.denies.touching_policies(self.set, &example));
             return;
         }
         // Rules without names can be tried together.
@@ -195,7 +203,7 @@ impl<'s> AccessQuery<'s> {
     /// policies at `places` have been found.
     fn touch_with(
         &self,
-        (granted, rule): (GrantedRequests<'s>, Option<&'s ResourceRule>),
+        (granted, rule): (GrantScope<'s>, Option<&'s ResourceRule>),
         (rules, places): (&[&ResourceRule], &[usize]),
         wide: &Selectors<'static>,
         effects: &mut DenyEffects,
@@ -210,7 +218,9 @@ impl<'s> AccessQuery<'s> {
             }
             let example = self.request.example(&namespace, &name, wide.clone());
             if self.is_allowed(granted, &example) {
-                effects.touching.extend(self.denies.of(self.set, &example));
+                effects
+                    .touching
+                    .extend(self.denies.touching_policies(self.set, &example));
             }
         }
     }
@@ -219,7 +229,7 @@ impl<'s> AccessQuery<'s> {
     /// escape all of `denies`, a name that no rule contains is the best choice.
     fn pairs(
         &self,
-        granted: GrantedRequests<'s>,
+        granted: GrantScope<'s>,
         rule: Option<&'s ResourceRule>,
         denies: &[&ResourceRule],
         to_touch: bool,
@@ -238,7 +248,7 @@ impl<'s> AccessQuery<'s> {
             NameSet::OneOf(names) => names.to_vec(),
             NameSet::Any => self.any_names(rule, denies, to_touch),
         };
-        if self.is_of_themselves() {
+        if self.is_for_any_namespace_object() {
             return of_themselves(namespaces, &names, granted.names);
         }
         // If no rule has names, one name represents all.
@@ -271,22 +281,22 @@ impl<'s> AccessQuery<'s> {
         } else {
             // A request may escape a Limit with a name that the Limit contains.
             let of_limits = self.denies.names_within_limits().map(str::to_owned);
-            [OTHER.to_owned()].into_iter().chain(of_limits).collect()
+            [UNNAMED.to_owned()].into_iter().chain(of_limits).collect()
         };
-        if self.request.is_for_namespaces() && !self.is_of_themselves() {
+        if self.request.is_for_namespaces() && !self.is_for_any_namespace_object() {
             names.extend(example_namespaces(self.set, rule, denies));
         }
         names
     }
 
     /// Whether it is for Namespaces of any name, each of which is its own namespace.
-    fn is_of_themselves(&self) -> bool {
+    fn is_for_any_namespace_object(&self) -> bool {
         let is_anywhere = matches!(self.request.within(), Within::AnyNamespace);
         self.request.is_for_namespaces() && self.request.is_name_open() && is_anywhere
     }
 
     /// Whether the `granted` rule allows an example. For RBAC this is known already.
-    fn is_allowed(&self, granted: GrantedRequests<'s>, example: &Attributes<'_>) -> bool {
+    fn is_allowed(&self, granted: GrantScope<'s>, example: &Attributes<'_>) -> bool {
         let Some(place) = granted.policy else {
             return true;
         };
@@ -326,10 +336,10 @@ fn joined<'a>(selectors: impl Iterator<Item = &'a Selectors<'static>>) -> Select
 /// The namespaces that distinguish between `rules` and `own`; also those whose labels are known, if
 /// rules depend on labels or patterns.
 fn example_namespaces(set: &PolicySet, own: Option<&ResourceRule>, rules: &[&ResourceRule]) -> Vec<String> {
-    let mut found = vec![OTHER.to_owned(), String::new()];
+    let mut found = vec![UNNAMED.to_owned(), String::new()];
     let mut asks = false;
     for rule in own.iter().chain(rules) {
-        asks |= rule.asks_for_namespaces();
+        asks |= rule.depends_on_namespace();
         let patterns = rule.namespaces.iter().chain(&rule.exclude_namespaces);
         found.extend(patterns.map(example_of));
         let selector = rule.namespace_selector.iter();
@@ -348,7 +358,7 @@ fn example_namespaces(set: &PolicySet, own: Option<&ResourceRule>, rules: &[&Res
 
 /// The names that distinguish between `rules`.
 fn example_names(rules: &[&ResourceRule]) -> Vec<String> {
-    let mut found = vec![OTHER.to_owned()];
+    let mut found = vec![UNNAMED.to_owned()];
     // Whether a request has a name only matters to rules with names.
     if rules.iter().any(|rule| !rule.names.is_empty()) {
         found.push(String::new());
@@ -359,9 +369,9 @@ fn example_names(rules: &[&ResourceRule]) -> Vec<String> {
 
 fn example_of(pattern: &NamespacePattern) -> String {
     match pattern {
-        NamespacePattern::Without => String::new(),
+        NamespacePattern::ClusterScope => String::new(),
         NamespacePattern::Named(name) => name.clone(),
-        NamespacePattern::Prefix(prefix) => format!("{prefix}{OTHER}"),
+        NamespacePattern::Prefix(prefix) => format!("{prefix}{UNNAMED}"),
     }
 }
 
@@ -371,13 +381,13 @@ impl DenyEffects {
     /// Whether some request remains that no Deny policy that always applies touches.
     pub(crate) fn leave_some(&self, denies: &ApplicableDenies<'_>) -> bool {
         let stops = |place: &usize| is_certain(denies, *place);
-        self.escapes.iter().any(|touched| !touched.iter().any(stops))
+        self.tried.iter().any(|touched| !touched.iter().any(stops))
     }
 
     /// The indexes of the Deny policies that always apply and touch some example: those that refute
     /// the grant if nothing remains.
     pub(crate) fn refuted_by(&self, denies: &ApplicableDenies<'_>) -> BTreeSet<usize> {
-        let touching = self.escapes.iter().flatten().copied();
+        let touching = self.tried.iter().flatten().copied();
         touching.filter(|place| is_certain(denies, *place)).collect()
     }
 
@@ -440,12 +450,12 @@ impl PolicySet {
     /// `user` if one is given: for queries that leave the user or the request open. `None` if there
     /// is none in force. Lifted policies are not taken into account.
     pub(crate) fn with_access_requests_bound(&self, user: Option<&User<'_>>, now: Time) -> Option<Self> {
-        let grants = self.access.as_deref()?.in_force(now);
+        let grants = self.access_grants.as_deref()?.in_force(now);
         let own = grants.into_iter();
-        let own = own.filter(|grant| user.is_none_or(|user| grant.request.is_of(user)));
+        let own = own.filter(|grant| user.is_none_or(|user| grant.request.is_requested_by(user)));
         let bindings: Vec<Arc<Binding>> = own.flat_map(AccessGrant::bindings).map(Arc::new).collect();
         let mut set = Self {
-            access: None,
+            access_grants: None,
             ..self.clone()
         };
         set.bindings.add(&bindings, &set.roles);
@@ -469,7 +479,7 @@ impl PolicySet {
             granting.extend(rules.iter().map(|&(number, names)| GrantingRule {
                 source: GrantSource::Binding(binding, names),
                 number,
-                granted: GrantedRequests {
+                granted: GrantScope {
                     names: names_of(request, names),
                     namespaces,
                     policy: None,
@@ -501,7 +511,7 @@ impl PolicySet {
             GrantingRule {
                 source: GrantSource::Policy(&indexed.policy, rule),
                 number: indexed.number,
-                granted: GrantedRequests {
+                granted: GrantScope {
                     names: names_of(request, rule.map_or(&[][..], |rule| rule.names.as_slice())),
                     namespaces: NameSet::Any,
                     policy: Some(PolicyRulePlace {

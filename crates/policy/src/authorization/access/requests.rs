@@ -8,7 +8,7 @@ use crate::authorization::matching::{ResourcePattern, Wildcard};
 use crate::authorization::rbac::{PathPattern, WildcardSet};
 use crate::authorization::{AuthorizationPolicy, Binding, PolicySet, Rule};
 
-use super::query::OTHER;
+use super::query::UNNAMED;
 use super::{OpenRequest, OpenResource, OpenTarget, Within};
 
 /// The terms of a rule.
@@ -186,16 +186,20 @@ fn of_pattern(pattern: &ResourcePattern) -> ResourceTerm {
 }
 
 /// Requests for all terms of a rule: if the rule allows anything, it allows one of these.
-pub(crate) fn own_requests<'a>(
+pub(crate) fn requests_of_rule<'a>(
     terms: &'a RuleTerms<'_>,
     within: &'a Within,
     set: &'a PolicySet,
 ) -> impl Iterator<Item = OpenRequest> + 'a {
-    let verbs = named_or(&terms.verbs, &[OTHER]);
+    let verbs = named_or(&terms.verbs, &[UNNAMED]);
     let mut targets: Vec<OpenTarget> = Vec::new();
-    for group in terms.groups.iter().flat_map(|groups| named_or(groups, &[OTHER])) {
+    for group in terms
+        .groups
+        .iter()
+        .flat_map(|groups| named_or(groups, &[UNNAMED]))
+    {
         for pattern in &terms.resources {
-            let resource = pattern.resource.as_deref().unwrap_or(OTHER);
+            let resource = pattern.resource.as_deref().unwrap_or(UNNAMED);
             targets.push(resource_of(&group, resource, pattern.subresource(), within));
         }
     }
@@ -224,10 +228,10 @@ pub(crate) fn shared_requests<'a>(
         .map(|(group, resource)| (group.to_owned(), resource.to_owned()))
         .collect();
     let of_resources = deny.resource_rules.iter().flat_map(move |rule| {
-        let verbs = either(&terms.verbs, &rule.verbs, &["list"]);
+        let verbs = common_words(&terms.verbs, &rule.verbs, &["list"]);
         let mut targets = Vec::new();
         let groups = terms.groups.as_ref();
-        let groups = groups.map(|groups| either(groups, &rule.api_groups, &[]));
+        let groups = groups.map(|groups| common_words(groups, &rule.api_groups, &[]));
         for group in groups.iter().flatten() {
             for own in &terms.resources {
                 for denied in rule.resources.iter().map(of_pattern) {
@@ -249,7 +253,7 @@ pub(crate) fn shared_requests<'a>(
         product(verbs, targets)
     });
     let of_paths = deny.non_resource_rules.iter().flat_map(|rule| {
-        let verbs = either(&terms.verbs, &rule.verbs, &[]);
+        let verbs = common_words(&terms.verbs, &rule.verbs, &[]);
         let denied: Vec<String> = rule.paths.iter().flat_map(examples_of).collect();
         product(verbs, paths(&terms.paths, &denied).collect())
     });
@@ -261,7 +265,7 @@ pub(crate) fn shared_requests<'a>(
 
 impl ResourceTerm {
     fn subresource(&self) -> &str {
-        self.subresource.as_deref().unwrap_or(OTHER)
+        self.subresource.as_deref().unwrap_or(UNNAMED)
     }
 
     /// Whether this is every resource with its subresources.
@@ -295,7 +299,7 @@ impl ResourceTerm {
     fn both(&self, other: &Self) -> (String, String) {
         let either = |own: &Option<String>, other: &Option<String>| {
             let named = own.as_ref().or(other.as_ref());
-            named.cloned().unwrap_or_else(|| OTHER.to_owned())
+            named.cloned().unwrap_or_else(|| UNNAMED.to_owned())
         };
         // `*` also includes all subresources.
         let subresource = match (self.is_everything(), other.is_everything()) {
@@ -332,7 +336,7 @@ fn paths<'a>(patterns: &'a [PathPattern], others: &[String]) -> impl Iterator<It
 
 fn examples_of(pattern: &PathPattern) -> impl Iterator<Item = String> + use<> {
     let text = pattern.text().to_owned();
-    let longer = pattern.prefix().map(|prefix| format!("{prefix}{OTHER}"));
+    let longer = pattern.prefix().map(|prefix| format!("{prefix}{UNNAMED}"));
     longer.into_iter().chain([text])
 }
 
@@ -344,11 +348,11 @@ fn named_or(terms: &WildcardSet, others: &[&str]) -> Vec<String> {
 
 /// Words that may be in both. If `own` contains `*`, these are the words of `denied`, `others`, and
 /// one that no rule contains.
-fn either(own: &WildcardSet, denied: &WildcardSet, others: &[&str]) -> Vec<String> {
+fn common_words(own: &WildcardSet, denied: &WildcardSet, others: &[&str]) -> Vec<String> {
     let mut terms: Vec<String> = own.named().map(str::to_owned).collect();
     if own.is_all() {
         terms.extend(denied.named().chain(others.iter().copied()).map(str::to_owned));
-        terms.push(OTHER.to_owned());
+        terms.push(UNNAMED.to_owned());
     }
     terms
 }

@@ -83,7 +83,7 @@ impl SubjectScope {
     }
 
     /// Whether a policy's subject matches all of these users.
-    pub(crate) fn is_within(&self, subject: &Subject) -> bool {
+    pub(crate) fn is_matched_by(&self, subject: &Subject) -> bool {
         let Some(other) = Self::of_policy(subject) else {
             return false;
         };
@@ -105,7 +105,7 @@ impl SubjectScope {
 
     /// Whether a policy's subject may match some of these users. A user may be in any group, but a
     /// service account only in those that its name implies.
-    pub(crate) fn may_meet(&self, subject: &Subject) -> bool {
+    pub(crate) fn may_match(&self, subject: &Subject) -> bool {
         match (Self::of_policy(subject), self) {
             (None, _) => false,
             (Some(Self::User(name)), Self::User(own)) => name == *own,

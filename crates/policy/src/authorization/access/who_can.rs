@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::query::{
-    self, AccessQuery, DenyEffects, GrantSource, GrantedRequests, GrantingRule, NameSet, PolicyRulePlace,
+    self, AccessQuery, DenyEffects, GrantScope, GrantSource, GrantingRule, NameSet, PolicyRulePlace,
 };
-use super::requests::{RuleTerms, own_requests, shared_requests};
+use super::requests::{RuleTerms, requests_of_rule, shared_requests};
 use super::subject_scope::SubjectScope;
 use super::{ApplicableDenies, DenyApplicability, OpenRequest, Openness, Within};
 use crate::authorization::index::{BoundRole, IndexedPolicy};
@@ -159,7 +159,7 @@ fn note(
             let included = policy.subjects.iter().filter_map(SubjectScope::of_policy);
             let is_out = |scope: &SubjectScope| {
                 let mut excluded = policy.exclude_subjects.iter();
-                excluded.any(|subject| scope.is_within(subject))
+                excluded.any(|subject| scope.is_matched_by(subject))
             };
             included.filter(|scope| !is_out(scope)).collect()
         }
@@ -176,13 +176,13 @@ fn note(
 fn via(request: &OpenRequest, granting: &GrantingRule<'_>, scope: &SubjectScope) -> Via {
     let open = request.openness();
     let limits = match granting.source {
-        GrantSource::Binding(_, names) if open.name => super::of_names(names).into_iter().collect(),
+        GrantSource::Binding(_, names) if open.name => super::limits_of_names(names).into_iter().collect(),
         GrantSource::Binding(..) => Vec::new(),
         GrantSource::Policy(indexed, rule) => {
             let policy = &indexed.policy;
-            let of_rule = rule.map(|rule| super::of_rule(policy.effect, rule, open));
+            let of_rule = rule.map(|rule| super::limits_of_rule(policy.effect, rule, open));
             let mut limits = of_rule.unwrap_or_default();
-            limits.extend(super::of_policy(policy, Some(scope)));
+            limits.extend(super::limits_of_policy(policy, Some(scope)));
             limits
         }
     };
@@ -257,7 +257,7 @@ impl PolicySet {
         }
         let denies = self.denies_for_user(user, now);
         let (mut found, mut room) = (Vec::new(), MAX_ANSWER_ENTRIES);
-        for BoundRole { binding, role } in self.bindings.all_of(user) {
+        for BoundRole { binding, role } in self.bindings.bindings_of_user(user) {
             let is_elsewhere = match within {
                 Within::AnyNamespace => false,
                 Within::Namespace(namespace) => binding.namespace != *namespace,
@@ -270,7 +270,7 @@ impl PolicySet {
             for (number, rule) in rules.enumerate() {
                 let terms = RuleTerms::of_role(rule, binding);
                 let source = GrantSource::Binding(binding, &rule.resource_names);
-                let left = self.left(source, number, &terms, (within, &denies, deadline));
+                let left = self.remaining(source, number, &terms, (within, &denies, deadline));
                 if deadline.has_passed() {
                     return None;
                 }
@@ -288,7 +288,7 @@ impl PolicySet {
             let source = GrantSource::Policy(indexed, rule);
             if indexed.policy.validity.contains(now)
                 && self.may_grant(&indexed.policy)
-                && let Some(denied_by) = self.left(source, number, &terms, (within, &denies, deadline))
+                && let Some(denied_by) = self.remaining(source, number, &terms, (within, &denies, deadline))
             {
                 let permission = of_policy((indexed, rule), number, &terms, (within, denied_by));
                 room = room.checked_sub(permission.entries())?;
@@ -315,7 +315,8 @@ impl PolicySet {
             GrantSource::Policy(indexed, _) => about.contains(&indexed.place),
             GrantSource::Binding(..) => false,
         });
-        let of_bindings = self.granted_by_bindings(&request, self.bindings.all_of(user).into_iter());
+        let of_bindings =
+            self.granted_by_bindings(&request, self.bindings.bindings_of_user(user).into_iter());
         let mut most = AllowedShare::None;
         for granting in of_bindings.into_iter().chain(of_policies) {
             let Some(effects) = query.effects(granting.granted, granting.source.rule()) else {
@@ -335,7 +336,7 @@ impl PolicySet {
 
     /// The names of the Deny policies that may deny some of what a rule allows; `None` if they deny
     /// all of it. The result is unreliable once the deadline has passed.
-    fn left(
+    fn remaining(
         &self,
         source: GrantSource<'_>,
         number: usize,
@@ -350,7 +351,7 @@ impl PolicySet {
         let requests = parts
             .iter()
             .flatten()
-            .flat_map(|part| own_requests(part, within, self));
+            .flat_map(|part| requests_of_rule(part, within, self));
         for request in requests {
             let policies = denies.values().map(|(indexed, _)| *indexed);
             is_left |= self.is_left(&request, (source, number), policies, (denies, &mut touching));
@@ -370,7 +371,7 @@ impl PolicySet {
             // A Limit denies what its rules do not include, so all requests of the rule must be
             // tried.
             let requests: Box<dyn Iterator<Item = OpenRequest>> = match indexed.policy.effect {
-                Effect::Limit => Box::new(own_requests(terms, within, self)),
+                Effect::Limit => Box::new(requests_of_rule(terms, within, self)),
                 Effect::Allow | Effect::Deny => {
                     Box::new(shared_requests(terms, &indexed.policy, within, self))
                 }
@@ -406,13 +407,13 @@ impl PolicySet {
                 } else {
                     NameSet::OneOf(names)
                 };
-                GrantedRequests {
+                GrantScope {
                     names,
                     namespaces,
                     policy: None,
                 }
             }
-            GrantSource::Policy(indexed, rule) => GrantedRequests {
+            GrantSource::Policy(indexed, rule) => GrantScope {
                 names: match rule.map(|rule| rule.names.as_slice()) {
                     None | Some([]) => NameSet::Any,
                     Some(names) => NameSet::OneOf(names),
@@ -462,8 +463,10 @@ impl GrantingRule<'_> {
 }
 
 fn limits_of(indexed: &IndexedPolicy, rule: Option<&ResourceRule>, open: Openness) -> Vec<String> {
-    let mut limits = rule.map_or_else(Vec::new, |rule| super::of_rule(indexed.policy.effect, rule, open));
-    limits.extend(super::of_conditions(&indexed.policy));
+    let mut limits = rule.map_or_else(Vec::new, |rule| {
+        super::limits_of_rule(indexed.policy.effect, rule, open)
+    });
+    limits.extend(super::limits_of_conditions(&indexed.policy));
     limits
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum Names {
 
 /// The extent to which something is allowed, or would be without Deny policies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Reach {
+pub(crate) struct Extent {
     pub(crate) is_refuted: bool,
     /// Whether there are limits other than the namespace and name.
     pub(crate) is_limited: bool,
@@ -64,7 +64,7 @@ pub struct StepKind {
     /// The needs, which must all be allowed, each by one of its questions. The first names the
     /// step. Empty if the Node authorizer decides.
     pub(crate) needs: &'static [&'static [Question]],
-    pub(crate) gives: Gives,
+    pub(crate) gives: StepTarget,
     /// A condition on which the policies have no influence; empty if there is none.
     pub(crate) limit: &'static str,
     /// The source that documents the step: a path in `kubernetes/kubernetes`, or a page.
@@ -79,12 +79,12 @@ pub(crate) struct Question {
     pub(crate) resource: &'static str,
     pub(crate) subresource: &'static str,
     pub(crate) is_namespaced: bool,
-    pub(crate) name: AskedName,
+    pub(crate) name: QuestionName,
 }
 
 /// The name in a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum AskedName {
+pub(crate) enum QuestionName {
     /// No name: when an object is created, its name is only in the object.
     None,
     /// Any name.
@@ -97,7 +97,7 @@ pub(crate) enum AskedName {
 
 /// The targets of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Gives {
+pub(crate) enum StepTarget {
     /// The service accounts of the namespace.
     AccountsOfNamespace,
     /// This service account, of a controller that acts on objects in any namespace.
@@ -157,12 +157,12 @@ pub(crate) const fn ask(verb: &'static str, group: &'static str, resource: &'sta
         resource,
         subresource: "",
         is_namespaced: true,
-        name: AskedName::Any,
+        name: QuestionName::Any,
     }
 }
 
 pub(crate) const fn create(group: &'static str, resource: &'static str) -> Question {
-    ask("create", group, resource).named(AskedName::None)
+    ask("create", group, resource).named(QuestionName::None)
 }
 
 pub(crate) const fn update(group: &'static str, resource: &'static str) -> Question {
@@ -174,12 +174,12 @@ pub(crate) const fn patch(group: &'static str, resource: &'static str) -> Questi
 }
 
 impl Question {
-    pub(crate) const fn named(self, name: AskedName) -> Self {
+    pub(crate) const fn named(self, name: QuestionName) -> Self {
         Self { name, ..self }
     }
 
     pub(crate) const fn of_target(self) -> Self {
-        self.named(AskedName::Target)
+        self.named(QuestionName::Target)
     }
 
     pub(crate) const fn of(self, subresource: &'static str) -> Self {
@@ -204,7 +204,7 @@ impl Question {
     }
 
     /// For example `create pods/exec`.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let Self { verb, resource, .. } = self;
         match self.subresource {
             "" => format!("{verb} {resource}"),
@@ -216,7 +216,7 @@ impl Question {
 impl StepKind {
     pub(crate) const fn new(
         needs: &'static [&'static [Question]],
-        gives: Gives,
+        gives: StepTarget,
         limit: &'static str,
         source: &'static str,
     ) -> Self {
@@ -232,7 +232,7 @@ impl StepKind {
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         match self.needs.first() {
-            Some(questions) => questions.iter().map(Question::words).collect(),
+            Some(questions) => questions.iter().map(Question::describe).collect(),
             None => vec![NODE_CREDENTIALS.to_owned()],
         }
     }
@@ -335,9 +335,9 @@ impl Actor {
     }
 }
 
-// === impl Reach ===
+// === impl Extent ===
 
-impl Reach {
+impl Extent {
     /// The extent to which both are allowed.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
         Some(Self {
@@ -377,9 +377,9 @@ impl HeldRole {
     }
 }
 
-// === impl Gives ===
+// === impl StepTarget ===
 
-impl Gives {
+impl StepTarget {
     /// Whether the name in the question is that of the target.
     pub(crate) const fn is_named(self) -> bool {
         matches!(self, Self::Account | Self::User | Self::Group)

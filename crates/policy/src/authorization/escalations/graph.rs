@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::actors::{Actor, Area, Gives, HeldRole, Names, Question, Reach, StepKind};
+use super::actors::{Actor, Area, Extent, HeldRole, Names, Question, StepKind, StepTarget};
 use super::known_steps::STEP_KINDS;
 use super::reach::Questions;
 use super::{BOOTSTRAPPERS, NODES, Universe, all_questions};
@@ -99,9 +99,9 @@ impl<'s> Graph<'s> {
                 graph.bindings.entry(scope).or_default().push(binding);
             }
         }
-        graph.number(Actor::cluster_admin());
+        graph.add_actor(Actor::cluster_admin());
         for scope in &universe.subjects {
-            graph.number(Actor::Subject(scope.clone()));
+            graph.add_actor(Actor::Subject(scope.clone()));
         }
         // Steps add more actors: the holders of roles.
         let mut next = 0;
@@ -115,7 +115,7 @@ impl<'s> Graph<'s> {
         Some(graph)
     }
 
-    fn number(&mut self, actor: Actor) -> usize {
+    fn add_actor(&mut self, actor: Actor) -> usize {
         if let Some(&number) = self.numbers.get(&actor) {
             return number;
         }
@@ -141,7 +141,7 @@ impl<'s> Graph<'s> {
 
     fn add_steps_of(&mut self, number: usize, actor: &Actor) {
         let denies = self.questions.denies_for(actor);
-        if *actor == Actor::cluster_admin() || self.questions.is_whole(actor, 0, &denies) {
+        if *actor == Actor::cluster_admin() || self.questions.is_fully_allowed(actor, 0, &denies) {
             self.admins.insert(number);
         }
         let goal = self.places.len();
@@ -153,7 +153,7 @@ impl<'s> Graph<'s> {
         {
             self.allowed.insert(number);
         }
-        let mut asked: HashMap<usize, Vec<Reach>> = HashMap::new();
+        let mut asked: HashMap<usize, Vec<Extent>> = HashMap::new();
         for (kind, step) in STEP_KINDS.iter().enumerate() {
             for reach in self.reaches(actor, step, &denies, &mut asked) {
                 for targets in self.targets_of(actor, step.gives, &reach) {
@@ -176,9 +176,9 @@ impl<'s> Graph<'s> {
         actor: &Actor,
         step: &StepKind,
         denies: &ApplicableDenies<'s>,
-        asked: &mut HashMap<usize, Vec<Reach>>,
-    ) -> BTreeSet<Reach> {
-        let everything = Reach {
+        asked: &mut HashMap<usize, Vec<Extent>>,
+    ) -> BTreeSet<Extent> {
+        let everything = Extent {
             is_refuted: false,
             is_limited: false,
             names: Names::all(),
@@ -189,7 +189,7 @@ impl<'s> Graph<'s> {
         }
         let mut found = BTreeSet::from([everything]);
         for need in step.needs {
-            let mut one_of: BTreeSet<Reach> = BTreeSet::new();
+            let mut one_of: BTreeSet<Extent> = BTreeSet::new();
             for question in *need {
                 let Some(&place) = self.places.get(question) else {
                     continue;
@@ -207,42 +207,42 @@ impl<'s> Graph<'s> {
         found
     }
 
-    fn targets_of(&self, actor: &Actor, gives: Gives, reach: &Reach) -> Vec<Targets> {
+    fn targets_of(&self, actor: &Actor, gives: StepTarget, reach: &Extent) -> Vec<Targets> {
         let (area, names) = (reach.area.clone(), reach.names.clone());
         match gives {
-            Gives::AccountsOfNamespace => vec![Targets::Accounts(area, Names::all())],
-            Gives::Account => vec![Targets::Accounts(area, names)],
-            Gives::Controller(namespace, name) | Gives::ControllerOfNamespace(namespace, name) => {
+            StepTarget::AccountsOfNamespace => vec![Targets::Accounts(area, Names::all())],
+            StepTarget::Account => vec![Targets::Accounts(area, names)],
+            StepTarget::Controller(namespace, name) | StepTarget::ControllerOfNamespace(namespace, name) => {
                 let number = self.namespaces.binary_search(&namespace.to_owned()).ok();
-                let is_anywhere = matches!(gives, Gives::Controller(..));
+                let is_anywhere = matches!(gives, StepTarget::Controller(..));
                 let number = number.filter(|number| is_anywhere || area.contains(*number));
                 let account =
                     number.map(|number| Targets::Accounts(Area::one(number), Names::Only(name.to_owned())));
                 account.into_iter().collect()
             }
-            Gives::AllAccounts | Gives::AccountsOnNode => {
+            StepTarget::AllAccounts | StepTarget::AccountsOnNode => {
                 vec![Targets::Accounts(Area::Everywhere, Names::all())]
             }
-            Gives::User => vec![Targets::Users(names)],
-            Gives::Group => vec![Targets::Groups(names)],
-            Gives::UsersAndGroups => {
+            StepTarget::User => vec![Targets::Users(names)],
+            StepTarget::Group => vec![Targets::Groups(names)],
+            StepTarget::UsersAndGroups => {
                 let masters = Names::all_but("system:masters");
                 vec![Targets::Users(Names::all()), Targets::Groups(masters)]
             }
-            Gives::Nodes => vec![Targets::Actor(group(NODES))],
-            Gives::Bootstrappers => {
+            StepTarget::Nodes => vec![Targets::Actor(group(NODES))],
+            StepTarget::Bootstrappers => {
                 let system = self.namespaces.binary_search(&KUBE_SYSTEM.to_owned());
                 let is_there = system.is_ok_and(|system| area.contains(system));
                 let bootstrappers = is_there.then(|| Targets::Actor(group(BOOTSTRAPPERS)));
                 bootstrappers.into_iter().collect()
             }
-            Gives::ClusterAdmin => vec![Targets::Actor(Actor::cluster_admin())],
-            Gives::ClusterRole => vec![Targets::ClusterRoles(names)],
-            Gives::ClusterRoleInNamespace => vec![Targets::ClusterRolesWithin(area, names)],
-            Gives::Role => vec![Targets::Roles(area, names)],
-            Gives::WidenedClusterRole | Gives::WidenedRole => {
+            StepTarget::ClusterAdmin => vec![Targets::Actor(Actor::cluster_admin())],
+            StepTarget::ClusterRole => vec![Targets::ClusterRoles(names)],
+            StepTarget::ClusterRoleInNamespace => vec![Targets::ClusterRolesWithin(area, names)],
+            StepTarget::Role => vec![Targets::Roles(area, names)],
+            StepTarget::WidenedClusterRole | StepTarget::WidenedRole => {
                 let kind = match gives {
-                    Gives::WidenedRole => RoleKind::Role,
+                    StepTarget::WidenedRole => RoleKind::Role,
                     _ => RoleKind::ClusterRole,
                 };
                 let widened = self.roles_of(actor).into_iter();
@@ -293,7 +293,7 @@ impl<'s> Graph<'s> {
 
     fn members(&mut self, targets: &Targets) -> Vec<usize> {
         match targets {
-            Targets::Actor(actor) => vec![self.number(actor.clone())],
+            Targets::Actor(actor) => vec![self.add_actor(actor.clone())],
             Targets::Accounts(area, names) => {
                 let accounts = self.accounts.iter();
                 let accounts = accounts.filter(|(namespace, _)| area.contains(**namespace));
@@ -339,7 +339,7 @@ impl<'s> Graph<'s> {
         let mut held = HeldRole::cluster_admin();
         held.within = within.cloned();
         if namespace.is_none() && names.include(&held.name) {
-            return vec![self.number(Actor::Holder(held))];
+            return vec![self.add_actor(Actor::Holder(held))];
         }
         let there = namespace.map(String::as_str).unwrap_or_default();
         let roles = self.set.roles.iter();
@@ -349,7 +349,7 @@ impl<'s> Graph<'s> {
             name: role.name.clone(),
             within: within.cloned(),
         });
-        roles.map(|held| self.number(Actor::Holder(held))).collect()
+        roles.map(|held| self.add_actor(Actor::Holder(held))).collect()
     }
 }
 

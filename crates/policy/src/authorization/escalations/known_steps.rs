@@ -1,6 +1,6 @@
 //! The known kinds of step by which an actor gains the permissions of others, each with its source.
 
-use super::actors::{AskedName, Gives, StepKind, ask, create, patch, update};
+use super::actors::{QuestionName, StepKind, StepTarget, ask, create, patch, update};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const CERTIFICATES: &str = "certificates.k8s.io";
@@ -41,7 +41,7 @@ macro_rules! workload {
     ($group:literal, $resource:literal) => {
         StepKind::new(
             &[&[create($group, $resource)]],
-            Gives::AccountsOfNamespace,
+            StepTarget::AccountsOfNamespace,
             "",
             WORKLOADS,
         )
@@ -52,7 +52,7 @@ macro_rules! template {
     ($group:literal, $resource:literal) => {
         StepKind::new(
             &[&[update($group, $resource), patch($group, $resource)]],
-            Gives::AccountsOfNamespace,
+            StepTarget::AccountsOfNamespace,
             EXISTS,
             WORKLOADS,
         )
@@ -63,7 +63,7 @@ macro_rules! in_pod {
     ($subresource:literal, $($verb:literal),+) => {
         StepKind::new(
             &[&[$(ask($verb, "", "pods").of($subresource)),+]],
-            Gives::AccountsOfNamespace,
+            StepTarget::AccountsOfNamespace,
             RUNS,
             EXEC,
         )
@@ -108,7 +108,7 @@ pub static STEP_KINDS: &[StepKind] = &[
                 ask("impersonate", "", "serviceaccounts"),
             ],
         ],
-        Gives::Group,
+        StepTarget::Group,
         "",
         IMPERSONATION,
     ),
@@ -119,7 +119,7 @@ pub static STEP_KINDS: &[StepKind] = &[
                 .of_target()],
             &[ask("impersonate:user-info", AUTHENTICATION, "users").of_cluster()],
         ],
-        Gives::Group,
+        StepTarget::Group,
         ON_MODE,
         IMPERSONATION,
     ),
@@ -128,7 +128,7 @@ pub static STEP_KINDS: &[StepKind] = &[
             &[ask("bind", RBAC, "clusterroles").of_cluster().of_target()],
             changes!(RBAC, "clusterrolebindings"),
         ],
-        Gives::ClusterRole,
+        StepTarget::ClusterRole,
         "",
         ESCALATION,
     ),
@@ -141,7 +141,7 @@ pub static STEP_KINDS: &[StepKind] = &[
                 patch(RBAC, "rolebindings"),
             ],
         ],
-        Gives::ClusterRoleInNamespace,
+        StepTarget::ClusterRoleInNamespace,
         "",
         ESCALATION,
     ),
@@ -150,7 +150,7 @@ pub static STEP_KINDS: &[StepKind] = &[
             &[ask("request", RBAC, "clusterroles").of_cluster().of_target()],
             &[create(PORTCULLIS, "accessrequests").of_cluster()],
         ],
-        Gives::ClusterRole,
+        StepTarget::ClusterRole,
         APPROVED,
         "docs/access-requests.md",
     ),
@@ -159,7 +159,7 @@ pub static STEP_KINDS: &[StepKind] = &[
             &[ask("request", RBAC, "clusterroles").of_target()],
             &[create(PORTCULLIS, "accessrequests").of_cluster()],
         ],
-        Gives::ClusterRoleInNamespace,
+        StepTarget::ClusterRoleInNamespace,
         APPROVED,
         "docs/access-requests.md",
     ),
@@ -172,7 +172,7 @@ pub static STEP_KINDS: &[StepKind] = &[
                 patch(RBAC, "rolebindings"),
             ],
         ],
-        Gives::Role,
+        StepTarget::Role,
         "",
         ESCALATION,
     ),
@@ -184,7 +184,7 @@ pub static STEP_KINDS: &[StepKind] = &[
                 patch(RBAC, "clusterroles").of_cluster().of_target(),
             ],
         ],
-        Gives::WidenedClusterRole,
+        StepTarget::WidenedClusterRole,
         "",
         ESCALATION,
     ),
@@ -196,38 +196,38 @@ pub static STEP_KINDS: &[StepKind] = &[
                 patch(RBAC, "roles").of_target(),
             ],
         ],
-        Gives::WidenedRole,
+        StepTarget::WidenedRole,
         "",
         ESCALATION,
     ),
     StepKind::new(
         &[changes!(PORTCULLIS, "authorizationpolicies")],
-        Gives::ClusterAdmin,
+        StepTarget::ClusterAdmin,
         WATCHED,
         "SECURITY.md",
     ),
     // Tokens and certificates.
     StepKind::new(
         &[&[ask("create", "", "serviceaccounts").of("token").of_target()]],
-        Gives::Account,
+        StepTarget::Account,
         "",
         "pkg/registry/core/serviceaccount/storage/token.go",
     ),
     StepKind::new(
         &[&[ask("impersonate", "", "serviceaccounts").of_target()]],
-        Gives::Account,
+        StepTarget::Account,
         "",
         IMPERSONATION,
     ),
     StepKind::new(
         &[&[ask("impersonate:serviceaccount", AUTHENTICATION, "serviceaccounts").of_target()]],
-        Gives::Account,
+        StepTarget::Account,
         ON_MODE,
         IMPERSONATION,
     ),
     StepKind::new(
         &[&[ask("impersonate", "", "users").of_cluster().of_target()]],
-        Gives::User,
+        StepTarget::User,
         "",
         IMPERSONATION,
     ),
@@ -235,7 +235,7 @@ pub static STEP_KINDS: &[StepKind] = &[
         &[&[ask("impersonate:user-info", AUTHENTICATION, "users")
             .of_cluster()
             .of_target()]],
-        Gives::User,
+        StepTarget::User,
         ON_MODE,
         IMPERSONATION,
     ),
@@ -244,7 +244,7 @@ pub static STEP_KINDS: &[StepKind] = &[
             ask("impersonate:arbitrary-node", AUTHENTICATION, "nodes").of_cluster(),
             ask("impersonate:associated-node", AUTHENTICATION, "nodes").of_cluster(),
         ]],
-        Gives::Nodes,
+        StepTarget::Nodes,
         ON_MODE,
         IMPERSONATION,
     ),
@@ -257,7 +257,7 @@ pub static STEP_KINDS: &[StepKind] = &[
                 ask("watch", "", "secrets"),
             ],
         ],
-        Gives::AccountsOfNamespace,
+        StepTarget::AccountsOfNamespace,
         TOKEN_CONTROLLER,
         TOKENS,
     ),
@@ -267,7 +267,7 @@ pub static STEP_KINDS: &[StepKind] = &[
             ask("list", "", "secrets"),
             ask("watch", "", "secrets"),
         ]],
-        Gives::AccountsOfNamespace,
+        StepTarget::AccountsOfNamespace,
         HAS_TOKEN,
         TOKENS,
     ),
@@ -276,10 +276,10 @@ pub static STEP_KINDS: &[StepKind] = &[
             &[
                 ask("approve", CERTIFICATES, "signers")
                     .of_cluster()
-                    .named(AskedName::Is("kubernetes.io/kube-apiserver-client")),
+                    .named(QuestionName::Is("kubernetes.io/kube-apiserver-client")),
                 ask("approve", CERTIFICATES, "signers")
                     .of_cluster()
-                    .named(AskedName::Is("kubernetes.io/*")),
+                    .named(QuestionName::Is("kubernetes.io/*")),
             ],
             &[
                 update(CERTIFICATES, "certificatesigningrequests")
@@ -291,7 +291,7 @@ pub static STEP_KINDS: &[StepKind] = &[
             ],
             &[create(CERTIFICATES, "certificatesigningrequests").of_cluster()],
         ],
-        Gives::UsersAndGroups,
+        StepTarget::UsersAndGroups,
         SIGNER,
         CSR,
     ),
@@ -302,7 +302,7 @@ pub static STEP_KINDS: &[StepKind] = &[
                 .of_cluster()],
             &[create(CERTIFICATES, "certificatesigningrequests").of_cluster()],
         ],
-        Gives::Nodes,
+        StepTarget::Nodes,
         SIGNER,
         CSR,
     ),
@@ -329,13 +329,13 @@ pub static STEP_KINDS: &[StepKind] = &[
             ask("get", "", "pods").of("exec"),
             ask("get", "", "pods").of("attach"),
         ]],
-        Gives::AccountsOfNamespace,
+        StepTarget::AccountsOfNamespace,
         RUNS_BY_GET,
         EXEC,
     ),
     StepKind::new(
         &[&[update("", "pods"), patch("", "pods")]],
-        Gives::AccountsOfNamespace,
+        StepTarget::AccountsOfNamespace,
         RUNS,
         WORKLOADS,
     ),
@@ -344,13 +344,13 @@ pub static STEP_KINDS: &[StepKind] = &[
             ask("get", "", "nodes").of("proxy").of_cluster(),
             ask("create", "", "nodes").of("proxy").of_cluster(),
         ]],
-        Gives::AllAccounts,
+        StepTarget::AllAccounts,
         NODE_RUNS,
         "pkg/kubelet/server/auth.go",
     ),
     StepKind::new(
         &[],
-        Gives::AccountsOnNode,
+        StepTarget::AccountsOnNode,
         NODE_RUNS,
         "plugin/pkg/auth/authorizer/node/node_authorizer.go",
     ),
@@ -358,49 +358,49 @@ pub static STEP_KINDS: &[StepKind] = &[
     by_controller!(
         "kustomize.toolkit.fluxcd.io",
         "kustomizations",
-        Gives::Controller("flux-system", "kustomize-controller"),
+        StepTarget::Controller("flux-system", "kustomize-controller"),
         FLUX,
         "https://fluxcd.io/flux/components/kustomize/kustomizations/"
     ),
     by_controller!(
         "helm.toolkit.fluxcd.io",
         "helmreleases",
-        Gives::Controller("flux-system", "helm-controller"),
+        StepTarget::Controller("flux-system", "helm-controller"),
         FLUX,
         "https://fluxcd.io/flux/components/helm/helmreleases/"
     ),
     by_controller!(
         "argoproj.io",
         "applications",
-        Gives::ControllerOfNamespace("argocd", "argocd-application-controller"),
+        StepTarget::ControllerOfNamespace("argocd", "argocd-application-controller"),
         ARGO_CD,
         "https://argo-cd.readthedocs.io/en/stable/operator-manual/security/"
     ),
     by_controller!(
         "argoproj.io",
         "workflows",
-        Gives::AccountsOfNamespace,
+        StepTarget::AccountsOfNamespace,
         ARGO_WORKFLOWS,
         "https://argo-workflows.readthedocs.io/en/latest/service-accounts/"
     ),
     by_controller!(
         "tekton.dev",
         "taskruns",
-        Gives::AccountsOfNamespace,
+        StepTarget::AccountsOfNamespace,
         TEKTON,
         "https://tekton.dev/docs/pipelines/taskruns/"
     ),
     by_controller!(
         "tekton.dev",
         "pipelineruns",
-        Gives::AccountsOfNamespace,
+        StepTarget::AccountsOfNamespace,
         TEKTON,
         "https://tekton.dev/docs/pipelines/pipelineruns/"
     ),
     // Intercepting the requests of others.
     StepKind::new(
         &[changes!(REGISTRATION, "mutatingwebhookconfigurations")],
-        Gives::AllAccounts,
+        StepTarget::AllAccounts,
         NEXT_POD,
         ADMISSION,
     ),
@@ -409,25 +409,25 @@ pub static STEP_KINDS: &[StepKind] = &[
             changes!(REGISTRATION, "mutatingadmissionpolicies"),
             changes!(REGISTRATION, "mutatingadmissionpolicybindings"),
         ],
-        Gives::AllAccounts,
+        StepTarget::AllAccounts,
         NEXT_POD,
         ADMISSION,
     ),
     StepKind::new(
         &[changes!(REGISTRATION, "validatingwebhookconfigurations")],
-        Gives::AllAccounts,
+        StepTarget::AllAccounts,
         NEXT_SECRET,
         ADMISSION,
     ),
     StepKind::new(
         &[changes!("apiregistration.k8s.io", "apiservices")],
-        Gives::AllAccounts,
+        StepTarget::AllAccounts,
         NEXT_SECRET,
         "staging/src/k8s.io/kube-aggregator/pkg/apiserver/handler_proxy.go",
     ),
     StepKind::new(
         &[&[create("", "secrets")]],
-        Gives::Bootstrappers,
+        StepTarget::Bootstrappers,
         BOOTSTRAP,
         "plugin/pkg/auth/authenticator/token/bootstrap/bootstrap.go",
     ),

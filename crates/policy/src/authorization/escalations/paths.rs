@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::actors::{Actor, Area, AskedName, Gives, HeldRole, NODE_CREDENTIALS, Question};
+use super::actors::{Actor, Area, HeldRole, NODE_CREDENTIALS, Question, QuestionName, StepTarget};
 use super::graph::{Edge, Graph, Targets};
 use super::known_steps::STEP_KINDS;
 use super::reach::Questions;
@@ -57,7 +57,7 @@ impl Graph<'_> {
             EscalationTarget::ClusterAdmin | EscalationTarget::Everybody => self.admins.clone(),
         };
         let is_admin = query.to == EscalationTarget::ClusterAdmin;
-        let (taken, refuted) = (self.towards(&goals, false), self.towards(&goals, true));
+        let (taken, refuted) = (self.paths_to(&goals, false), self.paths_to(&goals, true));
         let mut found = Escalations::default();
         for number in 0..self.actors.len() {
             let is_asked = from.map_or_else(|| self.is_subject(number), |from| from == number);
@@ -101,7 +101,7 @@ impl Graph<'_> {
     }
 
     /// The next edge of each actor on a path to one of `goals` with the fewest steps.
-    fn towards(&self, goals: &BTreeSet<usize>, with_refuted: bool) -> HashMap<usize, Next> {
+    fn paths_to(&self, goals: &BTreeSet<usize>, with_refuted: bool) -> HashMap<usize, Next> {
         let into = self.edges_by(self.targets.len(), |edge| edge.targets, with_refuted);
         let mut within: Vec<Vec<usize>> = vec![Vec::new(); self.actors.len()];
         for (number, members) in self.targets.iter().enumerate() {
@@ -259,7 +259,7 @@ impl Graph<'_> {
         let denies = self.questions.denies_for(&actor);
         let place = match kind.gives {
             // The controller acts on objects in any namespace, not only in its own.
-            Gives::Controller(..) => None,
+            StepTarget::Controller(..) => None,
             _ => self.place_of(&target),
         };
         let name = self.name_asked(&actor, kind.gives, &target);
@@ -277,7 +277,7 @@ impl Graph<'_> {
         for (number, need) in kind.needs.iter().enumerate() {
             let mut best = None;
             for question in *need {
-                let name = name.as_deref().filter(|_| question.name == AskedName::Target);
+                let name = name.as_deref().filter(|_| question.name == QuestionName::Target);
                 let asked = self.places.get(question).copied()?;
                 let found = self.questions.allowance(&actor, asked, (place, name), &denies);
                 let Some(found) = found else { continue };
@@ -327,11 +327,11 @@ impl Graph<'_> {
     }
 
     /// The name in the question of a step to `target`.
-    fn name_asked(&self, actor: &Actor, gives: Gives, target: &Actor) -> Option<String> {
+    fn name_asked(&self, actor: &Actor, gives: StepTarget, target: &Actor) -> Option<String> {
         match (gives, target) {
-            (Gives::WidenedClusterRole | Gives::WidenedRole, _) => {
+            (StepTarget::WidenedClusterRole | StepTarget::WidenedRole, _) => {
                 let kind = match gives {
-                    Gives::WidenedRole => RoleKind::Role,
+                    StepTarget::WidenedRole => RoleKind::Role,
                     _ => RoleKind::ClusterRole,
                 };
                 let mut held = self.roles_of(actor).into_iter();
@@ -350,11 +350,11 @@ impl Graph<'_> {
     }
 
     fn in_words(&self, question: &Question, name: Option<&str>, place: Option<usize>) -> String {
-        let mut words = question.words();
+        let mut words = question.describe();
         let name = match question.name {
-            AskedName::Target => name,
-            AskedName::Is(name) => Some(name),
-            AskedName::None | AskedName::Any => None,
+            QuestionName::Target => name,
+            QuestionName::Is(name) => Some(name),
+            QuestionName::None | QuestionName::Any => None,
         };
         if let Some(name) = name {
             words.push(' ');

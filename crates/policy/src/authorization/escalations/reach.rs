@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::actors::{Actor, Area, AskedName, HeldRole, Names, Question, Reach};
+use super::actors::{Actor, Area, Extent, HeldRole, Names, Question, QuestionName};
 use crate::authorization::access::query::{
-    self, AccessQuery, DenyEffects, GrantSource, GrantedRequests, GrantingRule, NameSet, OTHER, fitting_rules,
+    self, AccessQuery, DenyEffects, GrantScope, GrantSource, GrantingRule, NameSet, UNNAMED, fitting_rules,
 };
 use crate::authorization::access::{
-    ApplicableDenies, Openness, SubjectScope, of_conditions, of_names, of_policy, of_rule,
+    ApplicableDenies, Openness, SubjectScope, limits_of_conditions, limits_of_names, limits_of_policy,
+    limits_of_rule,
 };
 use crate::authorization::{OpenRequest, OpenResource, OpenTarget, PolicySet, ResourceRule, Subject, Within};
 use crate::model::{Time, User};
@@ -36,11 +37,11 @@ pub(crate) struct Questions<'s> {
 /// A question, and the rules that grant it to subjects.
 struct AskedQuestion<'s> {
     request: &'s OpenRequest,
-    name: AskedName,
+    name: QuestionName,
     query: AccessQuery<'s>,
     of_bindings: HashMap<SubjectScope, Vec<Granted<'s>>>,
     of_policies: Vec<Granted<'s>>,
-    known: HashMap<GrantedRequests<'s>, Rc<Vec<GrantedPart>>>,
+    known: HashMap<GrantScope<'s>, Rc<Vec<GrantedPart>>>,
 }
 
 /// What a rule grants.
@@ -48,7 +49,7 @@ struct AskedQuestion<'s> {
 struct Granted<'s> {
     /// `None` for a role that the actor may grant itself.
     source: Option<GrantSource<'s>>,
-    requests: GrantedRequests<'s>,
+    requests: GrantScope<'s>,
 }
 
 /// A part of what is granted that is touched by the same Deny policies throughout.
@@ -65,7 +66,7 @@ impl<'s> Questions<'s> {
     pub(crate) fn new(
         set: &'s PolicySet,
         namespaces: &'s [String],
-        requests: impl Iterator<Item = (&'s OpenRequest, AskedName)>,
+        requests: impl Iterator<Item = (&'s OpenRequest, QuestionName)>,
         now: Time,
     ) -> Self {
         let asked = requests.map(|(request, name)| AskedQuestion::new(set, request, name, now));
@@ -96,7 +97,7 @@ impl<'s> Questions<'s> {
         actor: &Actor,
         place: usize,
         denies: &ApplicableDenies<'s>,
-    ) -> Vec<Reach> {
+    ) -> Vec<Extent> {
         let (namespaces, set) = (self.namespaces, self.set);
         let Some(asked) = self.asked.get_mut(place) else {
             return Vec::new();
@@ -116,7 +117,7 @@ impl<'s> Questions<'s> {
                     .or_insert(area);
             }
         }
-        let reach = |((is_refuted, is_limited, names), area)| Reach {
+        let reach = |((is_refuted, is_limited, names), area)| Extent {
             is_refuted,
             is_limited,
             names,
@@ -127,7 +128,12 @@ impl<'s> Questions<'s> {
 
     /// Whether `actor` is allowed everything in the question at the index `place`, and no Deny may
     /// touch it.
-    pub(crate) fn is_whole(&mut self, actor: &Actor, place: usize, denies: &ApplicableDenies<'s>) -> bool {
+    pub(crate) fn is_fully_allowed(
+        &mut self,
+        actor: &Actor,
+        place: usize,
+        denies: &ApplicableDenies<'s>,
+    ) -> bool {
         if matches!(actor, Actor::Holder(HeldRole { within: Some(_), .. })) {
             return false;
         }
@@ -138,7 +144,7 @@ impl<'s> Questions<'s> {
         asked.granted_to(actor, set).iter().any(|granted| {
             let rule = granted.source.and_then(GrantSource::rule);
             let is_anywhere = granted.requests.namespaces == NameSet::Any
-                && !rule.is_some_and(ResourceRule::asks_for_namespaces)
+                && !rule.is_some_and(ResourceRule::depends_on_namespace)
                 && granted.requests.names == NameSet::Any;
             let effects = asked.query.effects(granted.requests, rule);
             let is_denied = |effects: Rc<DenyEffects>| effects.denied_by(denies).next().is_some();
@@ -194,7 +200,7 @@ fn within(actor: &Actor, request: &OpenRequest, area: &Area) -> Option<Area> {
 // === impl AskedQuestion ===
 
 impl<'s> AskedQuestion<'s> {
-    fn new(set: &'s PolicySet, request: &'s OpenRequest, name: AskedName, now: Time) -> Self {
+    fn new(set: &'s PolicySet, request: &'s OpenRequest, name: QuestionName, now: Time) -> Self {
         let mut of_bindings: HashMap<SubjectScope, Vec<Granted<'s>>> = HashMap::new();
         for granting in set.granted_by_bindings(request, set.bindings.iter()) {
             let GrantSource::Binding(binding, _) = granting.source else {
@@ -237,7 +243,7 @@ impl<'s> AskedQuestion<'s> {
         let mut granted: Vec<Granted<'s>> = of_bindings.flatten().copied().collect();
         let applies = |granted: &&Granted<'s>| match granted.source {
             Some(GrantSource::Policy(indexed, _)) => {
-                let is_of = |subject: &Subject| scope.is_within(subject);
+                let is_of = |subject: &Subject| scope.is_matched_by(subject);
                 let policy = &indexed.policy;
                 policy.subjects.iter().any(is_of) && !policy.exclude_subjects.iter().any(is_of)
             }
@@ -251,7 +257,7 @@ impl<'s> AskedQuestion<'s> {
     fn granted_by_role(&self, held: &HeldRole, set: &'s PolicySet) -> Vec<Granted<'s>> {
         let granted = |names: &'s [String]| Granted {
             source: None,
-            requests: GrantedRequests {
+            requests: GrantScope {
                 names: query::names_of(self.request, names),
                 namespaces: NameSet::Any,
                 policy: None,
@@ -289,7 +295,7 @@ impl<'s> AskedQuestion<'s> {
     /// The names in parts: if names matter, each that the rule or a Deny policy contains is
     /// separate.
     fn names_in_parts(&self, granted: NameSet<'s>) -> Vec<(Names, NameSet<'s>)> {
-        if self.name != AskedName::Target {
+        if self.name != QuestionName::Target {
             return vec![(Names::all(), granted)];
         }
         let only = |name: &'s str| (Names::Only(name.to_owned()), NameSet::Only(name));
@@ -299,7 +305,7 @@ impl<'s> AskedQuestion<'s> {
             NameSet::Any => {
                 let named = self.query.named_by_denies();
                 let others = named.iter().map(|name| (*name).to_owned()).collect();
-                let others = (Names::Except(Rc::new(others)), NameSet::Only(OTHER));
+                let others = (Names::Except(Rc::new(others)), NameSet::Only(UNNAMED));
                 named.into_iter().map(only).chain([others]).collect()
             }
         }
@@ -313,7 +319,7 @@ impl<'s> AskedQuestion<'s> {
         namespaces: &'s [String],
     ) -> Vec<(Area, Rc<DenyEffects>)> {
         let rule = granted.source.and_then(GrantSource::rule);
-        let granted = GrantedRequests {
+        let granted = GrantScope {
             names,
             ..granted.requests
         };
@@ -328,7 +334,7 @@ impl<'s> AskedQuestion<'s> {
                 .into_iter()
                 .collect();
         }
-        let asks = rule.is_some_and(|rule| rule.asks_for_namespaces()) || self.query.asks_for_namespaces();
+        let asks = rule.is_some_and(|rule| rule.depends_on_namespace()) || self.query.asks_for_namespaces();
         if !asks || *self.request.within() != Within::AnyNamespace {
             let effects = self.query.effects(granted, rule);
             return effects
@@ -338,7 +344,7 @@ impl<'s> AskedQuestion<'s> {
         }
         let mut areas: Vec<(BTreeSet<usize>, Rc<DenyEffects>)> = Vec::new();
         for (number, namespace) in namespaces.iter().enumerate() {
-            let here = GrantedRequests {
+            let here = GrantScope {
                 namespaces: NameSet::Only(namespace),
                 ..granted
             };
@@ -361,22 +367,24 @@ impl<'s> AskedQuestion<'s> {
     /// Restrictions on the requests, other than the namespace and the name in the question.
     fn limits(&self, granted: &Granted<'s>, actor: &Actor) -> Vec<String> {
         let open = Openness {
-            name: self.name == AskedName::Any,
+            name: self.name == QuestionName::Any,
             namespace: false,
             counted_namespace: false,
         };
         match granted.source {
             None | Some(GrantSource::Binding(..)) => match granted.requests.names {
-                NameSet::OneOf(names) if open.name => of_names(names).into_iter().collect(),
+                NameSet::OneOf(names) if open.name => limits_of_names(names).into_iter().collect(),
                 _ => Vec::new(),
             },
             Some(GrantSource::Policy(indexed, rule)) => {
                 let policy = &indexed.policy;
-                let of_rule = rule.map(|rule| of_rule(policy.effect, rule, open));
+                let of_rule = rule.map(|rule| limits_of_rule(policy.effect, rule, open));
                 let mut limits = of_rule.unwrap_or_default();
                 limits.extend(match actor {
-                    Actor::Subject(scope) if scope.as_account().is_none() => of_policy(policy, Some(scope)),
-                    Actor::Subject(_) | Actor::Holder(_) => of_conditions(policy),
+                    Actor::Subject(scope) if scope.as_account().is_none() => {
+                        limits_of_policy(policy, Some(scope))
+                    }
+                    Actor::Subject(_) | Actor::Holder(_) => limits_of_conditions(policy),
                 });
                 limits
             }
@@ -431,9 +439,9 @@ impl Question {
                 resource: self.resource.to_owned(),
                 subresource: self.subresource.to_owned(),
                 name: match self.name {
-                    AskedName::None => Some(String::new()),
-                    AskedName::Is(name) => Some(name.to_owned()),
-                    AskedName::Any | AskedName::Target => None,
+                    QuestionName::None => Some(String::new()),
+                    QuestionName::Is(name) => Some(name.to_owned()),
+                    QuestionName::Any | QuestionName::Target => None,
                 },
                 within: match self.is_namespaced {
                     true => Within::AnyNamespace,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use super::OWN_NAMESPACES;
-use super::actors::{AskedName, Gives, Question};
+use super::actors::{Question, QuestionName, StepTarget};
 use super::*;
 use crate::authorization::fixtures::{self, asks, binding, policy, role, rule, texts, user, words};
 use crate::authorization::{

@@ -139,7 +139,7 @@ impl BindingIndex {
     }
 
     /// The bindings of `user` in all namespaces, in the order in which they are tried.
-    pub(crate) fn all_of(&self, user: &User<'_>) -> Vec<&BoundRole> {
+    pub(crate) fn bindings_of_user(&self, user: &User<'_>) -> Vec<&BoundRole> {
         let applying = self.in_order(|_| true);
         applying
             .flat_map(|bindings| bindings.applying_to(user, usize::MAX))

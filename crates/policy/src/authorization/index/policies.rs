@@ -237,9 +237,9 @@ impl PolicyGroup {
 
     /// The Limits that apply to the user with these `ids`, in order.
     pub(crate) fn limits_for(&self, ids: &[u32]) -> SmallVec<[&IndexedPolicy; 4]> {
-        let excluded = self.limits.of_excluded_subjects(ids);
+        let excluded = self.limits.excluding_user(ids);
         let mut found: SmallVec<[&IndexedPolicy; 4]> = SmallVec::new();
-        for number in self.limits.of_subjects(ids).rules() {
+        for number in self.limits.including_user(ids).rules() {
             let Some(IndexedRule { policy, .. }) = self.rule(number) else {
                 continue;
             };
@@ -290,7 +290,7 @@ impl PolicyGroup {
     /// The rules of Denies or Allows that have the user with these `ids` among their policy's
     /// subjects, in order.
     pub(crate) fn rules_included(&self, ids: &[u32]) -> impl Iterator<Item = &IndexedRule> {
-        let included = self.fields.of_subjects(ids).rules().into_iter();
+        let included = self.fields.including_user(ids).rules().into_iter();
         included.filter_map(|rule| self.rule(rule))
     }
 
@@ -298,10 +298,8 @@ impl PolicyGroup {
     pub(crate) fn user_rules(&self, ids: &[u32]) -> UserRules<'_> {
         let (fields, limits) = (&self.fields, &self.limits);
         UserRules {
-            included: fields.of_subjects(ids).or(limits.of_subjects(ids)),
-            excluded: fields
-                .of_excluded_subjects(ids)
-                .or(limits.of_excluded_subjects(ids)),
+            included: fields.including_user(ids).or(limits.including_user(ids)),
+            excluded: fields.excluding_user(ids).or(limits.excluding_user(ids)),
         }
     }
 
@@ -365,7 +363,7 @@ impl PolicyQuery<'_, '_> {
     }
 
     /// Whether a rule is for this kind of request: for resources, or for paths.
-    pub(crate) const fn is_of_sort(&self, rule: &IndexedRule) -> bool {
+    pub(crate) const fn is_same_kind_as(&self, rule: &IndexedRule) -> bool {
         matches!(
             (self, &rule.rule),
             (Self::Resource(_), PolicyRule::Resource(_)) | (Self::NonResource(_), PolicyRule::NonResource(_))

@@ -15,7 +15,9 @@ use crate::authorization::matching::{ResourcePattern, Wildcard};
 use crate::authorization::rbac::WildcardSet;
 use crate::authorization::{AuthorizationPolicy, Effect, NonResourceRule, ResourceRule};
 
-use super::{InNamespace, NonResourceQuery, PolicyQuery, PolicyTerms, ResourceQuery, SubjectTerm, TermIds};
+use super::{
+    NonResourceQuery, PolicyQuery, PolicyTerms, RequestNamespace, ResourceQuery, SubjectTerm, TermIds,
+};
 
 /// The fields of all rules of some policies. Rules are numbered in the order of the policies.
 #[derive(Debug, Default)]
@@ -119,7 +121,7 @@ impl RuleFields {
         // Unknown labels do not prove that an Allow or Limit applies, nor that a Deny does not.
         let by_name = |rule: &ResourceRule| {
             let selector = rule.namespace_selector.as_ref();
-            selector.is_none_or(|selector| selector.asks_for_the_name_alone())
+            selector.is_none_or(|selector| selector.requires_only_the_name())
         };
         if effect == Effect::Deny || by_name(rule) {
             self.unknown_labels.push(number);
@@ -140,12 +142,12 @@ impl RuleFields {
     }
 
     /// The rules that have the user with these `ids` among their policy's subjects.
-    pub(crate) fn of_subjects(&self, ids: &[u32]) -> FieldMatch<'_> {
+    pub(crate) fn including_user(&self, ids: &[u32]) -> FieldMatch<'_> {
         self.subjects.find(ids)
     }
 
     /// The rules that have the user with these `ids` among their policy's excluded subjects.
-    pub(crate) fn of_excluded_subjects(&self, ids: &[u32]) -> FieldMatch<'_> {
+    pub(crate) fn excluding_user(&self, ids: &[u32]) -> FieldMatch<'_> {
         self.exclude_subjects.find(ids)
     }
 
@@ -156,7 +158,7 @@ impl RuleFields {
         query: &PolicyQuery<'_, '_>,
         ids: impl FnOnce() -> &'i [u32],
     ) -> TermIds {
-        let Some(mut found) = self.fitting(query) else {
+        let Some(mut found) = self.matching(query) else {
             return TermIds::new();
         };
         let ids = ids();
@@ -171,11 +173,13 @@ impl RuleFields {
 
     /// The rules that may apply to `query`, disregarding subjects, in order.
     pub(crate) fn candidates_for_anyone(&self, query: &PolicyQuery<'_, '_>) -> TermIds {
-        self.fitting(query).map(|found| found.rules()).unwrap_or_default()
+        self.matching(query)
+            .map(|found| found.rules())
+            .unwrap_or_default()
     }
 
     #[inline]
-    fn fitting(&self, query: &PolicyQuery<'_, '_>) -> Option<Intersection<'_>> {
+    fn matching(&self, query: &PolicyQuery<'_, '_>) -> Option<Intersection<'_>> {
         match query {
             PolicyQuery::Resource(query) => self.fitting_resource(query),
             PolicyQuery::NonResource(query) => self.fitting_path(query),
@@ -193,12 +197,12 @@ impl RuleFields {
             found.add_terms(&self.namespaces, &query.namespaces)?;
         }
         match query.in_namespace {
-            InNamespace::Known(selectors) => found.add_terms(&self.namespace_selectors, selectors)?,
+            RequestNamespace::Known(selectors) => found.add_terms(&self.namespace_selectors, selectors)?,
             // The labels are compared with the selector of each rule later.
-            InNamespace::Labelled(_) => {}
-            InNamespace::Unknown => found.add(FieldMatch::of(&self.unknown_labels))?,
-            InNamespace::None if query.all_namespaces => {}
-            InNamespace::None => found.add(FieldMatch::of(&self.namespace_selectors.any))?,
+            RequestNamespace::Labelled(_) => {}
+            RequestNamespace::Unknown => found.add(FieldMatch::of(&self.unknown_labels))?,
+            RequestNamespace::None if query.all_namespaces => {}
+            RequestNamespace::None => found.add(FieldMatch::of(&self.namespace_selectors.any))?,
         }
         if let Some(ids) = query.verb.ids() {
             found.add_terms(&self.verbs, ids)?;

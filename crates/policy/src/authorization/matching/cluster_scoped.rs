@@ -183,7 +183,7 @@ fn is_built_in(group: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum NamespacePattern {
     /// `""`: requests without a namespace.
-    Without,
+    ClusterScope,
     /// `team-a`: requests in this namespace.
     Named(String),
     /// `team-*`: requests in a namespace with this prefix. The prefix of `*` is empty: requests in
@@ -196,7 +196,7 @@ impl NamespacePattern {
     #[must_use]
     pub fn matches(&self, namespace: &str) -> bool {
         match self {
-            Self::Without => namespace.is_empty(),
+            Self::ClusterScope => namespace.is_empty(),
             Self::Named(name) => name == namespace,
             Self::Prefix(prefix) => !namespace.is_empty() && namespace.starts_with(prefix),
         }
@@ -221,7 +221,7 @@ impl From<&str> for NamespacePattern {
 impl From<String> for NamespacePattern {
     fn from(mut text: String) -> Self {
         if text.is_empty() {
-            Self::Without
+            Self::ClusterScope
         } else if text.ends_with('*') {
             text.pop();
             Self::Prefix(text)
@@ -235,7 +235,7 @@ impl From<String> for NamespacePattern {
 impl fmt::Display for NamespacePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Without => Ok(()),
+            Self::ClusterScope => Ok(()),
             Self::Named(name) => f.write_str(name),
             Self::Prefix(prefix) => write!(f, "{prefix}*"),
         }

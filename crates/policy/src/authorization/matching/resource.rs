@@ -164,7 +164,7 @@ impl fmt::Display for Wildcard {
 // Selectors: which requirements are implied by those of a request.
 
 type ValueSet<'r> = HashSet<&'r str, RandomState>;
-type ReceivedKeys<'r> = HashMap<&'r str, ReceivedValues<'r>, RandomState>;
+type ReceivedKeys<'r> = HashMap<&'r str, PossibleValues<'r>, RandomState>;
 
 /// The selector requirements of one request, intersected for each key.
 ///
@@ -179,7 +179,7 @@ pub struct Narrowness<'r> {
 
 /// The possible values of one key.
 #[derive(Debug, Default)]
-struct ReceivedValues<'r> {
+struct PossibleValues<'r> {
     /// The key is present, with one of these values.
     within: Option<ValueSet<'r>>,
     /// If the key is present, its value is none of these.
@@ -226,7 +226,7 @@ fn gather<'r>(requirements: impl Iterator<Item = &'r Requirement<'r>>) -> Receiv
     for requirement in requirements {
         keys.entry(requirement.key.as_ref()).or_default().add(requirement);
     }
-    keys.values_mut().for_each(ReceivedValues::subtract_excluded);
+    keys.values_mut().for_each(PossibleValues::subtract_excluded);
     keys
 }
 
@@ -235,9 +235,9 @@ fn implied(keys: &ReceivedKeys<'_>, written: &Requirement<'_>) -> bool {
         .is_some_and(|received| received.implies(written))
 }
 
-// === impl ReceivedValues ===
+// === impl PossibleValues ===
 
-impl<'r> ReceivedValues<'r> {
+impl<'r> PossibleValues<'r> {
     fn add(&mut self, requirement: &'r Requirement<'r>) {
         let values = requirement.values.iter().map(Cow::as_ref);
         match (&requirement.operator, requirement.values.is_empty()) {

@@ -151,7 +151,7 @@ impl RegionCondition {
 
 /// The requirements on the labels of the request's namespace.
 #[derive(Debug)]
-pub struct AskedNamespaceLabels<'r> {
+pub struct NamespaceLabelRequirements<'r> {
     /// Selectors that must match.
     pub within: Vec<&'r LabelSelector>,
     /// Selectors that must not match.
@@ -165,9 +165,9 @@ pub struct AskedNamespaceLabels<'r> {
 /// The labels of a namespace; `None` if they are unknown.
 pub(crate) type NamespaceLabelsExample = Option<BTreeMap<String, String>>;
 
-// === impl AskedNamespaceLabels ===
+// === impl NamespaceLabelRequirements ===
 
-impl AskedNamespaceLabels<'_> {
+impl NamespaceLabelRequirements<'_> {
     /// Whether there are no requirements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -191,14 +191,14 @@ impl AskedNamespaceLabels<'_> {
 }
 
 /// The requirements on the values of a key of a user's `extra`.
-pub(crate) struct AskedExtra<'r> {
+pub(crate) struct ExtraRequirements<'r> {
     /// Tests that one of the values must pass (`true`), or that none may pass (`false`).
     pub(crate) values: Vec<(&'r TextTest, bool)>,
     pub(crate) may_be_there: bool,
     pub(crate) may_be_absent: bool,
 }
 
-impl AskedExtra<'_> {
+impl ExtraRequirements<'_> {
     /// Values that meet the requirements: `Some(None)` if the key may be missing, `None` if no
     /// values meet them.
     ///
@@ -245,7 +245,7 @@ pub(crate) fn common_text<'t>(
         .iter()
         .map(|(text, holds)| (text.as_str(), *holds))
         .collect();
-    regex::common_text(&patterns)
+    regex::shortest_common_text(&patterns)
 }
 
 /// A regular expression that matches these strings and prefixes, which must not be empty.
@@ -298,7 +298,7 @@ impl Outcomes {
     }
 
     /// The outcomes of the negated expression.
-    pub(crate) const fn of_opposite(self) -> Self {
+    pub(crate) const fn negated(self) -> Self {
         Self {
             holds: self.fails,
             fails: self.holds,

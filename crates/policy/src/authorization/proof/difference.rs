@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::condition::{Outcomes, RegionCondition};
 use super::grants::{granted, of_bindings};
-use super::pieces::{DecidingRule, Pieces};
+use super::pieces::{DecidingRule, RegionsOfSet};
 use super::region::Region;
 use super::witness::Witness;
 use super::{ProofLimitError, WorkLimit};
@@ -55,16 +55,16 @@ pub fn difference(
     limit: WorkLimit<'_>,
 ) -> Result<Vec<DecisionChange>, ProofLimitError> {
     let (o, n) = (
-        &Pieces::new(old, Some(now), limit)?,
-        &Pieces::new(new, Some(now), limit)?,
+        &RegionsOfSet::new(old, Some(now), limit)?,
+        &RegionsOfSet::new(new, Some(now), limit)?,
     );
     let everything = [false, true].map(Region::of_each_caller).concat();
     let changed = Changed::between(o, n, &everything)?.from(now);
-    let asked = AskedSets { old, new, now };
+    let asked = ComparedSets { old, new, now };
     let mut changes = Vec::new();
     let mut add = |before, after, regions: Vec<Region>| {
         for region in regions {
-            limit.in_time()?;
+            limit.check_deadline()?;
             let expected = [before, after].map(Answer::unknown);
             changes.push(asked.change(region, expected, |answers| {
                 answers.each_ref().map(|answer| answer.decision) == [before, after]
@@ -77,39 +77,39 @@ pub fn difference(
     add(
         Decision::NoOpinion,
         Decision::Allow,
-        left(&changed.added_allows, limit, |within| {
+        remaining(&changed.added_allows, limit, |within| {
             Ok([o.allowing(within)?, denied(within)?].concat())
         })?,
     )?;
     add(
         Decision::Allow,
         Decision::NoOpinion,
-        left(&changed.removed_allows, limit, |within| {
+        remaining(&changed.removed_allows, limit, |within| {
             Ok([n.allowing(within)?, denied(within)?].concat())
         })?,
     )?;
     // What is no longer denied, or newly denied.
-    let undenied = left(&changed.removed_denies, limit, |within| n.denying(within))?;
-    let newly_denied = left(&changed.added_denies, limit, |within| o.denying(within))?;
-    let allowed = |regions: &[Region], by: &Pieces<'_>| {
+    let undenied = remaining(&changed.removed_denies, limit, |within| n.denying(within))?;
+    let newly_denied = remaining(&changed.added_denies, limit, |within| o.denying(within))?;
+    let allowed = |regions: &[Region], by: &RegionsOfSet<'_>| {
         let mut starts = Vec::new();
         for region in regions {
             let allowing = by.allowing(region)?;
             starts.extend(allowing.iter().filter_map(|allows| region.intersection(allows)));
         }
-        left(&starts, limit, |_| Ok(Vec::new()))
+        remaining(&starts, limit, |_| Ok(Vec::new()))
     };
     add(Decision::Deny, Decision::Allow, allowed(&undenied, n)?)?;
     add(Decision::Allow, Decision::Deny, allowed(&newly_denied, o)?)?;
     add(
         Decision::Deny,
         Decision::NoOpinion,
-        left(&undenied, limit, |within| n.allowing(within))?,
+        remaining(&undenied, limit, |within| n.allowing(within))?,
     )?;
     add(
         Decision::NoOpinion,
         Decision::Deny,
-        left(&newly_denied, limit, |within| o.allowing(within))?,
+        remaining(&newly_denied, limit, |within| o.allowing(within))?,
     )?;
     add(Decision::NoOpinion, Decision::Allow, changed.unknown_added)?;
     add(Decision::Allow, Decision::NoOpinion, changed.unknown_removed)?;
@@ -118,7 +118,7 @@ pub fn difference(
 
 /// The parts of `starts` that are not in the regions that `others` returns for each, without
 /// overlaps among `starts`.
-fn left(
+fn remaining(
     starts: &[Region],
     limit: WorkLimit<'_>,
     others: impl Fn(&Region) -> Result<Vec<Region>, ProofLimitError>,
@@ -129,10 +129,10 @@ fn left(
         let earlier = starts.iter().take(place);
         let others: Vec<&Region> = others.iter().chain(earlier).collect();
         let left = start.without(&others, limit)?;
-        let meeting: Vec<&Region> = others.into_iter().filter(|other| other.meets(start)).collect();
+        let meeting: Vec<&Region> = others.into_iter().filter(|other| other.overlaps(start)).collect();
         let is_worth_it = left.len().saturating_mul(meeting.len()) <= MAX_WIDENED;
         for part in left {
-            limit.in_time()?;
+            limit.check_deadline()?;
             let wide = if is_worth_it {
                 part.widened(start, &meeting)
             } else {
@@ -150,13 +150,13 @@ fn left(
 }
 
 /// Two policy sets, and the time of the comparison.
-struct AskedSets<'s> {
+struct ComparedSets<'s> {
     old: &'s PolicySet,
     new: &'s PolicySet,
     now: Time,
 }
 
-impl AskedSets<'_> {
+impl ComparedSets<'_> {
     /// The change of `region`, with its first request for whose answers `is_so` holds; if none is
     /// found, with the answers `expected`.
     fn change(
@@ -214,15 +214,15 @@ impl Answer {
 ///
 /// # Errors
 /// The limit is reached.
-pub fn changed_reasons(
+pub fn changed_causes(
     old: &PolicySet,
     new: &PolicySet,
     now: Time,
     limit: WorkLimit<'_>,
 ) -> Result<Vec<DecisionChange>, ProofLimitError> {
     let (o, n) = (
-        &Pieces::new(old, Some(now), limit)?,
-        &Pieces::new(new, Some(now), limit)?,
+        &RegionsOfSet::new(old, Some(now), limit)?,
+        &RegionsOfSet::new(new, Some(now), limit)?,
     );
     let everything = [false, true].map(Region::of_each_caller).concat();
     let changed = Changed::between(o, n, &everything)?.from(now);
@@ -232,9 +232,9 @@ pub fn changed_reasons(
         changed.removed_denies,
         changed.added_denies,
     ];
-    let asked = AskedSets { old, new, now };
+    let asked = ComparedSets { old, new, now };
     let mut changes = Vec::new();
-    for start in left(&changed.concat(), limit, |_| Ok(Vec::new()))? {
+    for start in remaining(&changed.concat(), limit, |_| Ok(Vec::new()))? {
         let (before, after) = (o.in_order(&start)?, n.in_order(&start)?);
         for (earlier, part) in decided(&before, &start, limit)? {
             for (later, part) in decided(&after, &part, limit)? {
@@ -291,8 +291,8 @@ pub(crate) struct Changed {
 impl Changed {
     /// The differences among the rules that overlap one of `within`.
     pub(crate) fn between(
-        o: &Pieces<'_>,
-        n: &Pieces<'_>,
+        o: &RegionsOfSet<'_>,
+        n: &RegionsOfSet<'_>,
         within: &[Region],
     ) -> Result<Self, ProofLimitError> {
         let mut changed = Self::default();
@@ -324,7 +324,7 @@ impl Changed {
             (o, n, &mut changed.removed_allows, &mut changed.removed_denies),
             (n, o, &mut changed.added_allows, &mut changed.added_denies),
         ] {
-            for policy in pieces.policies_besides(others)? {
+            for policy in pieces.changed_policies(others)? {
                 let regions = pieces.of_policy(policy, within)?;
                 match policy.policy.effect {
                     Effect::Allow => allows.extend(regions),

@@ -8,7 +8,7 @@ use super::condition::{ConditionTest, Field, Outcomes, RegionCondition, Side};
 use super::region::Region;
 use super::rules::{RuleRegion, of_role};
 use super::sets::{GroupSet, Patterns, TextSet};
-use super::{ProofLimitError, RegionRoom, WorkLimit};
+use super::{ProofLimitError, RegionBudget, WorkLimit};
 use crate::authorization::index::BoundRole;
 use crate::authorization::{AccessGrant, Binding, Role, Subject, SubjectKind};
 use portcullis_cel::predicate::TextTest;
@@ -34,7 +34,7 @@ pub(crate) fn of_bindings<'b>(
         let (first, end) = match meeting.entry(Arc::as_ptr(role)) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(unknown) => {
-                limit.in_time()?;
+                limit.check_deadline()?;
                 let first = rules.len();
                 rules.extend(of_role(role, within, &mut rules_room)?);
                 *unknown.insert((first, rules.len()))
@@ -59,7 +59,7 @@ pub(crate) fn of_bindings<'b>(
                     for RuleRegion { requests, .. } in own() {
                         let of_group = in_namespace(requests, &binding.namespace)
                             .and_then(|requests| requests.with_groups(&group))
-                            .filter(|region| region.meets(within));
+                            .filter(|region| region.overlaps(within));
                         add(&mut regions, of_group, &mut room)?;
                     }
                 }
@@ -107,7 +107,7 @@ pub(crate) fn of_access(
                 Some(uid) => region.with_condition(uid, Outcomes::HOLDS),
                 None => Some(region),
             };
-            if let Some(requests) = of_uid.filter(|region| region.meets(within)) {
+            if let Some(requests) = of_uid.filter(|region| region.overlaps(within)) {
                 room.take(requests.weight())?;
                 regions.push(RuleRegion { rule, requests });
             }
@@ -168,7 +168,7 @@ fn in_namespace(rule: &Region, namespace: &str) -> Option<Region> {
 pub(crate) fn add(
     regions: &mut Vec<Region>,
     region: Option<Region>,
-    room: &mut RegionRoom<'_>,
+    room: &mut RegionBudget<'_>,
 ) -> Result<(), ProofLimitError> {
     room.in_time()?;
     if let Some(region) = region {

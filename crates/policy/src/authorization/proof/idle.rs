@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::grants::of_bindings;
-use super::pieces::{Pieces, PolicyPieces};
+use super::pieces::{PolicyPieces, RegionsOfSet};
 use super::predicates::RegionExpression;
 use super::region::Region;
 use super::rules::{RuleRegion, applying_outcomes, of_subject, unconditional};
@@ -18,7 +18,7 @@ const MAX_POLICIES: usize = 2_000;
 
 /// A part of an AuthorizationPolicy that has no effect.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum IdlePart {
+pub enum RedundantPart {
     /// A rule, by its index among all rules: no request matches it.
     Rule(usize),
     /// The whole Deny or Limit: these other policies deny everything that it denies.
@@ -37,12 +37,12 @@ pub enum IdlePart {
 ///
 /// # Errors
 /// The limit is reached.
-pub fn idle_parts(
+pub fn redundant_parts(
     set: &PolicySet,
     now: Time,
     limit: WorkLimit<'_>,
-) -> Result<Vec<(String, IdlePart)>, ProofLimitError> {
-    let pieces = Pieces::new(set, None, limit)?;
+) -> Result<Vec<(String, RedundantPart)>, ProofLimitError> {
+    let pieces = RegionsOfSet::new(set, None, limit)?;
     let mut search = IdleSearch {
         later: Validity {
             not_before: Some(now),
@@ -57,7 +57,7 @@ pub fn idle_parts(
         return Ok(found);
     }
     for policy in pieces.policies() {
-        limit.in_time()?;
+        limit.check_deadline()?;
         match search.of_policy(policy) {
             Ok(parts) => found.extend(parts.into_iter().map(|part| (policy.policy.name.clone(), part))),
             // The policy has too many parts to be analysed.
@@ -69,7 +69,7 @@ pub fn idle_parts(
 }
 
 struct IdleSearch<'p, 's> {
-    pieces: &'p Pieces<'s>,
+    pieces: &'p RegionsOfSet<'s>,
     later: Validity,
     /// The Denies that are redundant, which must not make others redundant.
     idle: BTreeSet<&'p str>,
@@ -77,16 +77,16 @@ struct IdleSearch<'p, 's> {
 }
 
 impl<'p> IdleSearch<'p, '_> {
-    fn of_policy(&mut self, pieces: &'p PolicyPieces<'_>) -> Result<Vec<IdlePart>, ProofLimitError> {
+    fn of_policy(&mut self, pieces: &'p PolicyPieces<'_>) -> Result<Vec<RedundantPart>, ProofLimitError> {
         let policy = pieces.policy;
         let mut found = exclusions(policy);
-        if asks_for_labels(policy) {
+        if depends_on_labels(policy) {
             return Ok(found);
         }
         let conditions = self.conditions(policy)?;
         let is_never = conditions
             .iter()
-            .any(|part| matches!(part, IdlePart::Condition(_, false)));
+            .any(|part| matches!(part, RedundantPart::Condition(_, false)));
         found.extend(conditions);
         if is_never {
             return Ok(found);
@@ -99,11 +99,11 @@ impl<'p> IdleSearch<'p, '_> {
         let applying: BTreeSet<usize> = regions.iter().filter_map(|region| region.rule).collect();
         if policy.effect != Effect::Limit {
             let never = (0..count).filter(|rule| !applying.contains(rule));
-            found.extend(never.map(IdlePart::Rule));
+            found.extend(never.map(RedundantPart::Rule));
         }
         let covered = match policy.effect.refuses() {
-            true => self.denied_by_others(policy, &regions)?.map(IdlePart::Deny),
-            false => self.granted_by_rbac(&regions)?.map(IdlePart::Allow),
+            true => self.denied_by_others(policy, &regions)?.map(RedundantPart::Deny),
+            false => self.granted_by_rbac(&regions)?.map(RedundantPart::Allow),
         };
         found.extend(covered);
         Ok(found)
@@ -126,7 +126,7 @@ impl<'p> IdleSearch<'p, '_> {
     }
 
     /// The conditions with the same outcome for all requests that match the rules.
-    fn conditions(&self, policy: &AuthorizationPolicy) -> Result<Vec<IdlePart>, ProofLimitError> {
+    fn conditions(&self, policy: &AuthorizationPolicy) -> Result<Vec<RedundantPart>, ProofLimitError> {
         let (about, _) = unconditional(self.pieces.set(), policy, self.limit)?;
         let about: Vec<Region> = about
             .iter()
@@ -148,9 +148,9 @@ impl<'p> IdleSearch<'p, '_> {
         for (place, condition) in policy.conditions.iter().enumerate() {
             let expression = RegionExpression::new(condition.expression());
             if never(&expression, applies.others())? {
-                found.push(IdlePart::Condition(place, true));
+                found.push(RedundantPart::Condition(place, true));
             } else if never(&expression, applies)? {
-                found.push(IdlePart::Condition(place, false));
+                found.push(RedundantPart::Condition(place, false));
             }
         }
         Ok(found)
@@ -170,7 +170,7 @@ impl<'p> IdleSearch<'p, '_> {
                 let counts = own.effect.refuses()
                     && own.name != policy.name
                     && !self.idle.contains(own.name.as_str())
-                    && !asks_for_labels(own);
+                    && !depends_on_labels(own);
                 if counts {
                     let of_other = self.pieces.of_policy(other, std::slice::from_ref(requests))?;
                     if !of_other.is_empty() {
@@ -232,14 +232,14 @@ impl<'p> IdleSearch<'p, '_> {
     }
 }
 
-fn asks_for_labels(policy: &AuthorizationPolicy) -> bool {
+fn depends_on_labels(policy: &AuthorizationPolicy) -> bool {
     policy
         .resource_rules
         .iter()
         .any(|rule| rule.namespace_selector.is_some())
 }
 
-fn exclusions(policy: &AuthorizationPolicy) -> Vec<IdlePart> {
+fn exclusions(policy: &AuthorizationPolicy) -> Vec<RedundantPart> {
     let all = Region::of_each_caller(false);
     let is_one = |excluded| {
         let mut subjects = policy.subjects.iter().flat_map(|subject| {
@@ -250,5 +250,5 @@ fn exclusions(policy: &AuthorizationPolicy) -> Vec<IdlePart> {
     };
     let excluded = policy.exclude_subjects.iter().enumerate();
     let nobody = excluded.filter(|(_, subject)| !is_one(subject));
-    nobody.map(|(place, _)| IdlePart::Exclusion(place)).collect()
+    nobody.map(|(place, _)| RedundantPart::Exclusion(place)).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::difference::{Changed, changed_bindings};
 use super::grants::granted;
-use super::pieces::Pieces;
+use super::pieces::RegionsOfSet;
 use super::region::Region;
 use super::witness::Witness;
 use super::{ProofLimitError, WorkLimit};
@@ -27,8 +27,8 @@ pub struct Breach {
 /// Proofs of invariants for a policy set, or for a change of one.
 pub struct InvariantProof<'s> {
     /// The set before the change, if there is one.
-    old: Option<Pieces<'s>>,
-    new: Pieces<'s>,
+    old: Option<RegionsOfSet<'s>>,
+    new: RegionsOfSet<'s>,
     now: Time,
     limit: WorkLimit<'s>,
 }
@@ -58,7 +58,7 @@ pub enum UnknownRoles {
 // === impl Breach ===
 
 impl Breach {
-    fn says_the_same_as(&self, other: &Self) -> bool {
+    fn is_same_as(&self, other: &Self) -> bool {
         self.cause == other.cause
             && (self.cause.is_some() || self.region.conditions == other.region.conditions)
     }
@@ -74,7 +74,7 @@ impl<'s> InvariantProof<'s> {
     pub fn of_set(set: &'s PolicySet, now: Time, limit: WorkLimit<'s>) -> Result<Self, ProofLimitError> {
         Ok(Self {
             old: None,
-            new: Pieces::new(set, Some(now), limit)?,
+            new: RegionsOfSet::new(set, Some(now), limit)?,
             now,
             limit,
         })
@@ -91,8 +91,8 @@ impl<'s> InvariantProof<'s> {
         limit: WorkLimit<'s>,
     ) -> Result<Self, ProofLimitError> {
         Ok(Self {
-            old: Some(Pieces::new(old, Some(now), limit)?),
-            new: Pieces::new(new, Some(now), limit)?,
+            old: Some(RegionsOfSet::new(old, Some(now), limit)?),
+            new: RegionsOfSet::new(new, Some(now), limit)?,
             now,
             limit,
         })
@@ -154,7 +154,7 @@ impl<'s> InvariantProof<'s> {
         let forbidden = self.new.forbidden_by(invariant)?;
         let mut breaches: Vec<Breach> = Vec::new();
         for allowed in self.allowed(&forbidden)? {
-            self.limit.in_time()?;
+            self.limit.check_deadline()?;
             let mut others = self.new.denying(&allowed)?;
             if let Some(old) = &self.old {
                 others.extend(self.allowed_by(old, &allowed)?);
@@ -162,7 +162,7 @@ impl<'s> InvariantProof<'s> {
             let others: Vec<&Region> = others.iter().collect();
             for part in allowed.without(&others, self.limit)? {
                 let breach = self.breach(part);
-                if !breaches.iter().any(|known| known.says_the_same_as(&breach)) {
+                if !breaches.iter().any(|known| known.is_same_as(&breach)) {
                     breaches.push(breach);
                 }
                 if breaches.len() >= MAX_BREACHES {
@@ -183,7 +183,7 @@ impl<'s> InvariantProof<'s> {
         let mut starts = Vec::new();
         let mut add = |within: &Region, allowing: Vec<Region>| {
             for allows in &allowing {
-                self.limit.in_time()?;
+                self.limit.check_deadline()?;
                 let both = within.intersection(allows);
                 starts.extend(both.and_then(|region| region.during(later)));
             }
@@ -208,7 +208,7 @@ impl<'s> InvariantProof<'s> {
     }
 
     /// The part of `within` that `pieces` allow, and no Deny denies.
-    fn allowed_by(&self, pieces: &Pieces<'_>, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
+    fn allowed_by(&self, pieces: &RegionsOfSet<'_>, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
         let denying = pieces.denying(within)?;
         let denying: Vec<&Region> = denying.iter().collect();
         let mut allowed = Vec::new();
@@ -224,7 +224,7 @@ impl<'s> InvariantProof<'s> {
         let at = region.period.not_before.unwrap_or(self.now);
         region.period.not_before = region.period.not_before.filter(|start| *start > self.now);
         let new = self.new.set();
-        let old = self.old.as_ref().map_or(new, Pieces::set);
+        let old = self.old.as_ref().map_or(new, RegionsOfSet::set);
         let found = Witness::find(&region, at, [old, new], |attributes, [old, new]| {
             let decide = |set: &PolicySet| {
                 let answer = set.authorize_observed(attributes, at, self.limit.deadline, &mut ());

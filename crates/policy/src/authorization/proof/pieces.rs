@@ -11,7 +11,7 @@ use super::grants::{add, granted, is_in_reach, of_access, of_bindings};
 use super::region::Region;
 use super::rules::{PolicyRegions, RuleRegion, never_denied, never_denied_callers, of_role};
 use super::sets::{GroupSet, Patterns, TextSet, has_word};
-use super::{ProofLimitError, RegionRoom, WorkLimit};
+use super::{ProofLimitError, RegionBudget, WorkLimit};
 use crate::authorization::index::BoundRole;
 use crate::authorization::matching::{ResourcePattern, Wildcard};
 use crate::authorization::never_deny::MASTERS;
@@ -22,7 +22,7 @@ use crate::authorization::{
 use crate::model::{Cause, CauseKind, Decision, Time};
 
 /// The rules of a policy set as regions, which are computed when they are needed.
-pub(crate) struct Pieces<'s> {
+pub(crate) struct RegionsOfSet<'s> {
     set: &'s PolicySet,
     never_denied: Vec<Region>,
     policies: Vec<PolicyPieces<'s>>,
@@ -48,23 +48,23 @@ pub(crate) struct PolicyPieces<'s> {
     regions: OnceCell<Result<PolicyRegions, ProofLimitError>>,
 }
 
-// === impl Pieces ===
+// === impl RegionsOfSet ===
 
-impl<'s> Pieces<'s> {
+impl<'s> RegionsOfSet<'s> {
     /// Includes the AccessRequests that grant at `now` or later; none if it is `None`.
     pub(crate) fn new(
         set: &'s PolicySet,
         now: Option<Time>,
         limit: WorkLimit<'s>,
     ) -> Result<Self, ProofLimitError> {
-        let accesses = set.access.as_deref().zip(now);
-        let accesses = accesses.map_or_else(Vec::new, |(grants, now)| grants.since(now));
+        let accesses = set.access_grants.as_deref().zip(now);
+        let accesses = accesses.map_or_else(Vec::new, |(grants, now)| grants.ending_after(now));
         let enforced = set
             .authorization_policies()
             .filter(|policy| policy.mode == Mode::Enforce)
             // Other Allows cannot grant anything.
             .filter(|policy| policy.effect.refuses() || set.may_grant(policy));
-        limit.in_time()?;
+        limit.check_deadline()?;
         Ok(Self {
             never_denied: never_denied(set.never_deny()),
             policies: enforced
@@ -78,9 +78,9 @@ impl<'s> Pieces<'s> {
 
     /// The enforced policies whose requests differ from those of the policy with the same name in
     /// `others`.
-    pub(crate) fn policies_besides<'p>(
+    pub(crate) fn changed_policies<'p>(
         &'p self,
-        others: &'p Pieces<'_>,
+        others: &'p RegionsOfSet<'_>,
     ) -> Result<Vec<&'p PolicyPieces<'s>>, ProofLimitError> {
         let known: HashMap<&str, &PolicyPieces<'_>> = others
             .policies
@@ -88,10 +88,10 @@ impl<'s> Pieces<'s> {
             .map(|pieces| (pieces.policy.name.as_str(), pieces))
             .collect();
         let is_same_protection = self.never_denied == others.never_denied;
-        let have_same_namespaces = self.set.resolves_as(others.set);
+        let have_same_namespaces = self.set.has_same_namespaces(others.set);
         let mut different = Vec::new();
         for own in &self.policies {
-            self.limit.in_time()?;
+            self.limit.check_deadline()?;
             let is_same = match known.get(own.policy.name.as_str()) {
                 Some(other)
                     if have_same_namespaces
@@ -118,7 +118,7 @@ impl<'s> Pieces<'s> {
         let mut roles: HashMap<*const Role, Vec<RuleRegion>> = HashMap::new();
         let mut room = self.limit.room();
         for BoundRole { binding, role } in self.bindings_in(within) {
-            self.limit.in_time()?;
+            self.limit.check_deadline()?;
             let Some(role) = role.as_ref().filter(|_| is_in_reach(binding, within)) else {
                 continue;
             };
@@ -128,7 +128,7 @@ impl<'s> Pieces<'s> {
             };
             for RuleRegion { rule, requests } in own {
                 let mut regions = granted(binding, requests);
-                regions.retain(|region| region.meets(within));
+                regions.retain(|region| region.overlaps(within));
                 rules.push(DecidingRule {
                     decision: Decision::Allow,
                     cause: Cause {
@@ -194,7 +194,7 @@ impl<'s> Pieces<'s> {
         let mut rules = Vec::new();
         let policies = self.policies.iter();
         for pieces in policies.filter(|one| one.policy.effect.refuses() == refuse) {
-            self.limit.in_time()?;
+            self.limit.check_deadline()?;
             for (rule, regions) in self.rules_of(pieces, within)? {
                 rules.push(DecidingRule {
                     decision: pieces.policy.effect.decision(),
@@ -221,7 +221,7 @@ impl<'s> Pieces<'s> {
         let mut room = self.limit.room();
         let policies = self.policies.iter();
         for policy in policies.filter(|one| one.policy.effect.refuses() == refuse) {
-            self.limit.in_time()?;
+            self.limit.check_deadline()?;
             policy.add_within(within, regions, &mut room)?;
         }
         Ok(())
@@ -257,11 +257,11 @@ impl<'s> Pieces<'s> {
     /// What the AccessRequests grant in `within`, unless `others` shares them.
     pub(crate) fn accesses_besides(
         &self,
-        others: &Pieces<'_>,
+        others: &RegionsOfSet<'_>,
         within: &[Region],
     ) -> Result<Vec<Region>, ProofLimitError> {
         let mut regions = Vec::new();
-        let is_same = match (&self.set.access, &others.set.access) {
+        let is_same = match (&self.set.access_grants, &others.set.access_grants) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (one, other) => one.is_none() && other.is_none(),
         };
@@ -277,7 +277,7 @@ impl<'s> Pieces<'s> {
     pub(crate) fn denying(&self, within: &Region) -> Result<Vec<Region>, ProofLimitError> {
         let mut regions = Vec::new();
         self.add_policies(true, within, &mut regions)?;
-        self.deniable(regions)
+        self.without_protected(regions)
     }
 
     /// The enforced policies, by name.
@@ -294,7 +294,7 @@ impl<'s> Pieces<'s> {
         let mut rules = policy.rules_within(within, &mut self.limit.room())?;
         if policy.policy.effect.refuses() {
             for regions in rules.values_mut() {
-                *regions = self.deniable(std::mem::take(regions))?;
+                *regions = self.without_protected(std::mem::take(regions))?;
             }
         }
         Ok(rules)
@@ -320,7 +320,7 @@ impl<'s> Pieces<'s> {
         }
         match policy.policy.effect.refuses() {
             false => Ok(regions),
-            true => self.deniable(regions),
+            true => self.without_protected(regions),
         }
     }
 
@@ -352,7 +352,7 @@ impl<'s> Pieces<'s> {
     }
 
     /// The parts of `regions` that `neverDeny` does not protect.
-    fn deniable(&self, regions: Vec<Region>) -> Result<Vec<Region>, ProofLimitError> {
+    fn without_protected(&self, regions: Vec<Region>) -> Result<Vec<Region>, ProofLimitError> {
         let protected: Vec<&Region> = self.never_denied.iter().collect();
         let mut left = Vec::new();
         for region in regions {
@@ -396,7 +396,9 @@ impl<'s> PolicyPieces<'s> {
             for within in [false, true].into_iter().flat_map(Region::of_each_caller) {
                 for grant in &self.lifted_by {
                     let lifted = of_access(grant, &within, self.limit)?;
-                    regions.held.extend(lifted.into_iter().map(|rule| rule.requests));
+                    regions
+                        .exceptions
+                        .extend(lifted.into_iter().map(|rule| rule.requests));
                 }
             }
             Ok(regions)
@@ -440,7 +442,7 @@ impl<'s> PolicyPieces<'s> {
         &self,
         within: &Region,
         regions: &mut Vec<Region>,
-        room: &mut RegionRoom<'_>,
+        room: &mut RegionBudget<'_>,
     ) -> Result<(), ProofLimitError> {
         regions.extend(self.rules_within(within, room)?.into_values().flatten());
         Ok(())
@@ -450,7 +452,7 @@ impl<'s> PolicyPieces<'s> {
     fn rules_within(
         &self,
         within: &Region,
-        room: &mut RegionRoom<'_>,
+        room: &mut RegionBudget<'_>,
     ) -> Result<BTreeMap<Option<usize>, Vec<Region>>, ProofLimitError> {
         let mut rules = BTreeMap::<Option<usize>, Vec<Region>>::new();
         if !self.may_meet(within) {
@@ -459,17 +461,17 @@ impl<'s> PolicyPieces<'s> {
         let PolicyRegions {
             rules: own,
             callers,
-            held,
+            exceptions: held,
         } = self.regions()?;
-        let held: Vec<&Region> = held.iter().filter(|held| held.meets(within)).collect();
+        let held: Vec<&Region> = held.iter().filter(|held| held.overlaps(within)).collect();
         for RuleRegion { rule, requests } in own {
             room.in_time()?;
-            if !requests.meets(within) {
+            if !requests.overlaps(within) {
                 continue;
             }
             let of_rule = rules.entry(*rule).or_default();
             for caller in callers {
-                let of_caller = requests.by(caller).filter(|region| region.meets(within));
+                let of_caller = requests.by(caller).filter(|region| region.overlaps(within));
                 if held.is_empty() {
                     add(of_rule, of_caller, room)?;
                     continue;

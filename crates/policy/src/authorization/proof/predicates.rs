@@ -34,7 +34,7 @@ pub(crate) struct RegionExpression {
     /// The whole expression, for regions that it does not split.
     unknown: RegionCondition,
     /// Set if splitting a region took too much, so that no other is tried.
-    takes_too_much: Cell<bool>,
+    is_given_up: Cell<bool>,
 }
 
 /// Why an expression does not split a region into parts with a known outcome.
@@ -57,7 +57,7 @@ impl RegionExpression {
         Self {
             predicate: predicate(expression).ok(),
             unknown: RegionCondition::unknown(expression.trim()),
-            takes_too_much: Cell::new(false),
+            is_given_up: Cell::new(false),
         }
     }
 
@@ -66,7 +66,7 @@ impl RegionExpression {
         Self {
             predicate: None,
             unknown: RegionCondition::unknown(text),
-            takes_too_much: Cell::new(false),
+            is_given_up: Cell::new(false),
         }
     }
 
@@ -80,19 +80,19 @@ impl RegionExpression {
         outcomes: Outcomes,
         limit: WorkLimit<'_>,
     ) -> Result<Vec<Region>, ProofLimitError> {
-        limit.in_time()?;
+        limit.check_deadline()?;
         let splitting = Splitting {
             limit,
             steps_left: Cell::new(MAX_STEPS),
         };
-        let known = self.predicate.as_ref().filter(|_| !self.takes_too_much.get());
+        let known = self.predicate.as_ref().filter(|_| !self.is_given_up.get());
         let known = known.map(|predicate| splitting.parts(region, predicate, outcomes));
         match known {
             Some(Ok(parts)) => Ok(parts),
             Some(Err(NotSplitError::Limit(reached))) => Err(reached),
             not_split => {
-                self.takes_too_much
-                    .set(self.takes_too_much.get() || not_split.is_some());
+                self.is_given_up
+                    .set(self.is_given_up.get() || not_split.is_some());
                 let whole = region.with_condition(&self.unknown, outcomes);
                 Ok(whole.into_iter().collect())
             }
@@ -117,23 +117,23 @@ impl Splitting<'_> {
         let one = |region: Option<Region>| region.into_iter().collect();
         let found = match predicate {
             Predicate::Constant(holds) => constant(region, *holds, outcomes),
-            Predicate::Not(opposite) => self.parts(region, opposite, outcomes.of_opposite())?,
+            Predicate::Not(opposite) => self.parts(region, opposite, outcomes.negated())?,
             Predicate::All(of) => self.all(region, of, true, outcomes)?,
             // `a || b` is `!(!a && !b)`.
-            Predicate::Any(of) => self.all(region, of, false, outcomes.of_opposite())?,
+            Predicate::Any(of) => self.all(region, of, false, outcomes.negated())?,
             Predicate::Text(path, test) => text(region, path, test, outcomes),
             Predicate::Element(path, test) => element(region, path, test, outcomes),
             Predicate::Present(path) => present(region, path, outcomes),
             Predicate::Other(text) => one(region.with_condition(&RegionCondition::unknown(text), outcomes)),
         };
-        few(found)
+        check_number(found)
     }
 
     /// Counts each evaluation, because nested expressions are evaluated repeatedly.
     fn step(&self) -> Result<(), NotSplitError> {
         let left = self.steps_left.get().checked_sub(1);
         self.steps_left.set(left.ok_or(NotSplitError::TooMuch)?);
-        self.limit.in_time().map_err(NotSplitError::Limit)
+        self.limit.check_deadline().map_err(NotSplitError::Limit)
     }
 
     /// The parts where all predicates have the value `are`. One with the other value decides,
@@ -147,12 +147,12 @@ impl Splitting<'_> {
     ) -> Result<Vec<Region>, NotSplitError> {
         let (mut found, mut rest) = (Vec::new(), vec![region.clone()]);
         let split = |from: &[Region], by: &Predicate, outcomes: Outcomes| {
-            let outcomes = if are { outcomes } else { outcomes.of_opposite() };
+            let outcomes = if are { outcomes } else { outcomes.negated() };
             let mut split = Vec::new();
             for region in from {
                 split.extend(self.parts(region, by, outcomes)?);
             }
-            few(split)
+            check_number(split)
         };
         for one in of {
             if outcomes.fails {
@@ -177,7 +177,7 @@ impl Splitting<'_> {
     }
 }
 
-fn few(parts: Vec<Region>) -> Result<Vec<Region>, NotSplitError> {
+fn check_number(parts: Vec<Region>) -> Result<Vec<Region>, NotSplitError> {
     let weight: usize = parts.iter().map(Region::weight).sum();
     match parts.len() > MAX_PARTS || weight > MAX_WEIGHT {
         true => Err(NotSplitError::TooMuch),

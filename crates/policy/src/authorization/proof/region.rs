@@ -163,11 +163,11 @@ impl Region {
         }
         let mut region = self.clone();
         region.set(side, texts);
-        region.settled(side)
+        region.with_conditions_applied(side)
     }
 
     /// Evaluates the conditions on a side if its strings are listed; `None` if no string remains.
-    fn settled(mut self, side: Side) -> Option<Self> {
+    fn with_conditions_applied(mut self, side: Side) -> Option<Self> {
         let field = Field::Side(side);
         if self.tests(field).next().is_none() {
             return Some(self);
@@ -177,7 +177,7 @@ impl Region {
         };
         let tests: Vec<_> = self
             .tests(field)
-            .map(|(test, holds)| (test.compiled(), holds))
+            .map(|(test, holds)| (test.to_function(), holds))
             .collect();
         let passes = |text: &&Arc<str>| tests.iter().all(|(passes, holds)| passes(text) == Some(*holds));
         let texts = TextSet::exact(listed.iter().filter(passes).cloned());
@@ -277,7 +277,7 @@ impl Region {
         if let Field::Side(side) = field
             && let Some(listed) = self.side(*side).listed()
         {
-            let passes = test.compiled();
+            let passes = test.to_function();
             let passing = listed.iter().filter(|text| passes(text) == Some(outcomes.holds));
             return self.with(*side, &TextSet::exact(passing.cloned()));
         }
@@ -336,7 +336,7 @@ impl Region {
     /// The requests in both regions.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Option<Self> {
-        if !self.meets(other) {
+        if !self.overlaps(other) {
             return None;
         }
         let mut both = self.with_selectors(&other.selectors)?;
@@ -348,12 +348,14 @@ impl Region {
         for (condition, outcomes) in &other.conditions {
             both = both.with_condition(condition, *outcomes)?;
         }
-        Side::ALL.into_iter().try_fold(both, Self::settled)
+        Side::ALL
+            .into_iter()
+            .try_fold(both, Self::with_conditions_applied)
     }
 
     /// Whether both regions have requests in common. May count requests that nobody can make.
     #[must_use]
-    pub fn meets(&self, other: &Self) -> bool {
+    pub fn overlaps(&self, other: &Self) -> bool {
         self.is_path == other.is_path
             && self.is_service_account == other.is_service_account
             && Split::all().all(|split| self.meets_on(split, other))
@@ -366,13 +368,13 @@ impl Region {
     pub fn without(&self, others: &[&Self], limit: WorkLimit<'_>) -> Result<Vec<Self>, ProofLimitError> {
         self.split_off(others, |parts| match parts > limit.parts {
             true => Err(ProofLimitError::Parts),
-            false => limit.in_time(),
+            false => limit.check_deadline(),
         })
     }
 
     /// Like [`without`](Self::without) but without a limit, for regions whose number is bounded by
     /// the size of one object.
-    pub(crate) fn less(&self, others: &[&Self]) -> Vec<Self> {
+    pub(crate) fn without_unlimited(&self, others: &[&Self]) -> Vec<Self> {
         let Ok(left) = self.split_off(others, |_| Ok::<(), Infallible>(()));
         left
     }
@@ -385,8 +387,8 @@ impl Region {
     /// the number of parts with each group.
     fn split_off<E>(&self, others: &[&Self], step: impl Fn(usize) -> Result<(), E>) -> Result<Vec<Self>, E> {
         let mut left = Vec::new();
-        let meeting = those_that(others, |other| self.meets(other), || step(0))?;
-        if first_that(&meeting, |other| other.covers(self), || step(0))?.is_some() {
+        let meeting = filter_regions(others, |other| self.overlaps(other), || step(0))?;
+        if find_region(&meeting, |other| other.covers(self), || step(0))?.is_some() {
             return Ok(left);
         }
         let mut open = vec![(self.clone(), meeting, 0)];
@@ -401,7 +403,7 @@ impl Region {
             // On the sides before `done`, each of the others contains all of the region.
             let mut next = None;
             for (place, split) in Split::all().enumerate().skip(done) {
-                let by = first_that(&others, |other| !region.is_within(split, other), || step(weight))?;
+                let by = find_region(&others, |other| !region.is_within(split, other), || step(weight))?;
                 if let Some(by) = by {
                     next = Some((place, split, by));
                     break;
@@ -409,11 +411,11 @@ impl Region {
             }
             let Some((done, split, by)) = next else { continue };
             for part in region.split(split, by) {
-                let meeting = those_that(&others, |other| part.meets_on(split, other), || step(weight))?;
+                let meeting = filter_regions(&others, |other| part.meets_on(split, other), || step(weight))?;
                 // If many others do not overlap the part, it is probably not covered.
                 let may_cover = meeting.len() <= others.len() / 2;
                 let covers = |other: &Self| other.covers(&part);
-                if !may_cover || first_that(&meeting, covers, || step(weight))?.is_none() {
+                if !may_cover || find_region(&meeting, covers, || step(weight))?.is_none() {
                     open.push((part, meeting, done));
                 }
             }
@@ -442,7 +444,7 @@ impl Region {
                 Split::Conditions => wider.conditions.clone_from(&all.conditions),
                 Split::Groups => wider.groups.clone_from(&all.groups),
             }
-            if !others.iter().any(|other| other.meets(&wider)) {
+            if !others.iter().any(|other| other.overlaps(&wider)) {
                 widened = wider;
             }
         }
@@ -561,7 +563,7 @@ impl Region {
 
 /// The regions for which `is_one` holds. For regions with conditions this may take long, so `step`
 /// may end it.
-fn those_that<'r, E>(
+fn filter_regions<'r, E>(
     regions: &[&'r Region],
     is_one: impl Fn(&Region) -> bool,
     step: impl Fn() -> Result<(), E>,
@@ -579,7 +581,7 @@ fn those_that<'r, E>(
 }
 
 /// The first region for which `is_one` holds.
-fn first_that<'r, E>(
+fn find_region<'r, E>(
     regions: &[&'r Region],
     is_one: impl Fn(&Region) -> bool,
     step: impl Fn() -> Result<(), E>,

@@ -7,7 +7,7 @@ use super::condition::{Outcomes, RegionCondition, Side};
 use super::predicates::RegionExpression;
 use super::region::Region;
 use super::sets::{GroupSet, Patterns, SelectorSet, TextSet, has_word};
-use super::{ProofLimitError, RegionRoom, WorkLimit};
+use super::{ProofLimitError, RegionBudget, WorkLimit};
 use crate::authorization::matching::{ClusterScoped, NamespacePattern, ResourcePattern, Wildcard};
 use crate::authorization::never_deny::{NODE_PREFIX, NODES};
 use crate::authorization::rbac::{PathPattern, WildcardSet};
@@ -35,7 +35,7 @@ pub(crate) struct PolicyRegions {
     pub(crate) callers: Vec<Region>,
     /// Requests that the policy does not decide: those within the rules of a Limit, and those for
     /// which it is lifted.
-    pub(crate) held: Vec<Region>,
+    pub(crate) exceptions: Vec<Region>,
 }
 
 // === impl PolicyRegions ===
@@ -71,7 +71,7 @@ impl PolicyRegions {
         Ok(Self {
             callers: callers(policy, limit)?,
             rules,
-            held,
+            exceptions: held,
         })
     }
 }
@@ -144,13 +144,13 @@ pub(crate) fn unconditional(
 pub(crate) fn of_role(
     role: &Role,
     within: &Region,
-    room: &mut RegionRoom<'_>,
+    room: &mut RegionBudget<'_>,
 ) -> Result<Vec<RuleRegion>, ProofLimitError> {
     let mut rules = Vec::new();
     for (rule, own) in role.rules.iter().enumerate() {
         room.in_time()?;
         for requests in of_role_rule(own, within) {
-            if requests.meets(within) {
+            if requests.overlaps(within) {
                 room.take(requests.weight())?;
                 rules.push(RuleRegion {
                     rule: Some(rule),
@@ -227,7 +227,7 @@ pub(crate) fn of_subject(all: &Region, subject: &Subject) -> Option<Region> {
 }
 
 pub(crate) fn never_denied(never: &NeverDeny) -> Vec<Region> {
-    let (exact, prefixes) = never.paths.written_out();
+    let (exact, prefixes) = never.paths.request_forms();
     let paths = TextSet::of(Patterns::exact(exact).or(Patterns::prefixes(prefixes)));
     let of_paths = Region::of_each_caller(true).into_iter();
     let of_paths = of_paths.filter_map(|all| all.with(Side::Path, &paths));
@@ -281,7 +281,7 @@ fn of_role_rule(rule: &Rule, within: &Region) -> Vec<Region> {
     };
     let rest = with_words(&all, Effect::Allow, &rule.verbs, Some(&rule.api_groups))
         .and_then(|all| all.with(Side::Name, &named))
-        .filter(|rest| rest.meets(within));
+        .filter(|rest| rest.overlaps(within));
     let Some(rest) = rest else { return Vec::new() };
     role_resources(&rule.resources, within)
         .into_iter()
@@ -295,15 +295,15 @@ fn with_words(
     verbs: &WildcardSet,
     groups: Option<&WildcardSet>,
 ) -> Option<Region> {
-    let with_verbs = all.with(Side::Verb, &words(effect, verbs))?;
+    let with_verbs = all.with(Side::Verb, &matching_words(effect, verbs))?;
     match groups {
-        Some(groups) => with_verbs.with(Side::ApiGroup, &words(effect, groups)),
+        Some(groups) => with_verbs.with(Side::ApiGroup, &matching_words(effect, groups)),
         None => Some(with_verbs),
     }
 }
 
 /// The words that match; for a Deny, this includes a requested `*`.
-fn words(effect: Effect, written: &WildcardSet) -> TextSet {
+fn matching_words(effect: Effect, written: &WildcardSet) -> TextSet {
     let requested = (effect == Effect::Deny && !written.is_empty()).then_some(WildcardSet::ALL);
     match written.is_all() {
         true => TextSet::all(),
@@ -442,7 +442,7 @@ fn for_collections(rest: &Region, side: Side) -> Option<Region> {
 }
 
 fn with_namespaces(set: &PolicySet, rest: &Region, effect: Effect, rule: &ResourceRule) -> Vec<Region> {
-    if !rule.asks_for_namespaces() {
+    if !rule.depends_on_namespace() {
         return vec![rest.clone()];
     }
     let all_namespaces = for_all_namespaces(rest, set.cluster_scoped());
@@ -485,7 +485,9 @@ fn with_namespaces(set: &PolicySet, rest: &Region, effect: Effect, rule: &Resour
         Effect::Allow | Effect::Limit if rule.exclude_namespaces.is_empty() => regions.collect(),
         Effect::Allow | Effect::Limit => {
             let all: Vec<&Region> = all_namespaces.iter().collect();
-            regions.flat_map(|region| region.less(&all)).collect()
+            regions
+                .flat_map(|region| region.without_unlimited(&all))
+                .collect()
         }
     }
 }
@@ -493,7 +495,7 @@ fn with_namespaces(set: &PolicySet, rest: &Region, effect: Effect, rule: &Resour
 /// The namespaces that match. A prefix does not match requests without a namespace.
 fn namespaces(written: &[NamespacePattern]) -> TextSet {
     let all = TextSet::of(namespace_patterns(written));
-    match written.contains(&NamespacePattern::Without) {
+    match written.contains(&NamespacePattern::ClusterScope) {
         true => all,
         false => all.intersection(&TextSet::all_but(Patterns::exact([""]))),
     }
@@ -503,7 +505,7 @@ fn namespaces(written: &[NamespacePattern]) -> TextSet {
 fn other_namespaces(written: &[NamespacePattern]) -> TextSet {
     let is_any =
         |pattern: &NamespacePattern| matches!(pattern, NamespacePattern::Prefix(prefix) if prefix.is_empty());
-    match written.iter().any(is_any) && !written.contains(&NamespacePattern::Without) {
+    match written.iter().any(is_any) && !written.contains(&NamespacePattern::ClusterScope) {
         true => TextSet::exact([""]),
         false => TextSet::all_but(namespace_patterns(written)),
     }
@@ -513,7 +515,7 @@ fn namespace_patterns(written: &[NamespacePattern]) -> Patterns {
     let mut patterns = Patterns::default();
     for pattern in written {
         match pattern {
-            NamespacePattern::Without => patterns.exact.insert("".into()),
+            NamespacePattern::ClusterScope => patterns.exact.insert("".into()),
             NamespacePattern::Named(name) => patterns.exact.insert(name.as_str().into()),
             NamespacePattern::Prefix(prefix) => patterns.prefixes.insert(prefix.as_str().into()),
         };
@@ -533,7 +535,7 @@ fn about_namespaces(rest: &Region, about: &TextSet) -> Vec<Region> {
         .and_then(|rest| rest.with(Side::Resource, &TextSet::exact(["namespaces"])))
         .and_then(|rest| rest.with(Side::Name, &named));
     let others = match &itself {
-        Some(itself) => rest.less(&[itself]),
+        Some(itself) => rest.without_unlimited(&[itself]),
         None => vec![rest.clone()],
     };
     let others = others.iter().filter_map(|rest| rest.with(Side::Namespace, about));
@@ -559,7 +561,7 @@ fn for_all_namespaces(rest: &Region, scoped: &ClusterScoped) -> Vec<Region> {
     };
     let cluster_scoped: Vec<Region> = by_group.iter().filter_map(of).collect();
     let cluster_scoped: Vec<&Region> = cluster_scoped.iter().collect();
-    rest.less(&cluster_scoped)
+    rest.without_unlimited(&cluster_scoped)
 }
 
 /// The namespaces that a selector selects.

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::authorization::fixtures::cases;
-use crate::authorization::matching::namespace_of;
+use crate::authorization::matching::selectable_namespace;
 use crate::authorization::policy_set::tests::reference::{bindings, namespaces, policies, roles};
 use crate::authorization::{
     AccessEntry, AccessRequest, AccessRequestSettings, AccessRequestTrust, AccessRequester,
@@ -94,7 +94,7 @@ fn built(objects: Objects) -> PolicySet {
         settings: AccessRequestSettings::default(),
         since: None,
     };
-    PolicySet::new(objects, &NeverDeny::default()).trusting(Some(trust))
+    PolicySet::new(objects, &NeverDeny::default()).with_access_request_trust(Some(trust))
 }
 
 /// Two sets that share some of their objects.
@@ -220,7 +220,7 @@ fn labelled<const N: usize>(
     labels: Option<&BTreeMap<String, String>>,
 ) -> [PolicySet; N] {
     let name = match &attributes.target {
-        Target::Resource(request) => namespace_of(request),
+        Target::Resource(request) => selectable_namespace(request),
         Target::NonResource { .. } => "",
     };
     sets.map(|set| match labels.filter(|_| !name.is_empty()) {
@@ -273,7 +273,7 @@ proptest! {
     #[test]
     fn reasons_that_changed_are_what_every_request_shows((old, new) in pairs(), targets in targets()) {
         let [old, new] = [old, new].map(built);
-        let changes = changed_reasons(&old, &new, instants()[1], UNLIMITED).unwrap();
+        let changes = changed_causes(&old, &new, instants()[1], UNLIMITED).unwrap();
         for change in &changes {
             let witnessed = change.witness.is_some() || !change.region.conditions.is_empty();
             prop_assert!(witnessed, "{:?}", change.region);

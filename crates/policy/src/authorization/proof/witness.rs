@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::condition::{AskedExtra, AskedNamespaceLabels, Field, Side};
+use super::condition::{ExtraRequirements, Field, NamespaceLabelRequirements, Side};
 use super::region::Region;
 use super::sets::groups_of_account;
 use crate::authorization::PolicySet;
-use crate::authorization::matching::namespace_of;
+use crate::authorization::matching::selectable_namespace;
 use crate::model::{Attributes, ResourceAttributes, Target, Time, User};
 
 /// The preferred values of open fields.
@@ -39,7 +39,7 @@ impl Witness {
         let labels = region.namespace_labels().possible().ok()??;
         region.candidates().into_iter().find_map(|attributes| {
             let name = match &attributes.target {
-                Target::Resource(request) => namespace_of(request),
+                Target::Resource(request) => selectable_namespace(request),
                 Target::NonResource { .. } => "",
             };
             let labelled = labels.as_ref().filter(|_| !name.is_empty());
@@ -65,8 +65,8 @@ impl Region {
     /// The requirements of its conditions on the labels of a namespace that the policy set does not
     /// know.
     #[must_use]
-    pub fn namespace_labels(&self) -> AskedNamespaceLabels<'_> {
-        let mut asked = AskedNamespaceLabels {
+    pub fn namespace_labels(&self) -> NamespaceLabelRequirements<'_> {
+        let mut asked = NamespaceLabelRequirements {
             within: Vec::new(),
             not_within: Vec::new(),
             may_be_known: true,
@@ -95,8 +95,8 @@ impl Region {
     }
 
     /// The requirements of its conditions on a key of the user's `extra`.
-    pub(crate) fn extra(&self, key: &str) -> AskedExtra<'_> {
-        let mut asked = AskedExtra {
+    pub(crate) fn extra(&self, key: &str) -> ExtraRequirements<'_> {
+        let mut asked = ExtraRequirements {
             values: Vec::new(),
             may_be_there: true,
             may_be_absent: true,
@@ -150,7 +150,7 @@ impl Region {
             subresource: self.text(Side::Subresource, &[""], "other")?.into(),
             name: self.text(Side::Name, &[""], "other")?.into(),
             selectors: self.selectors.widest(),
-            version: self.untold(Field::Version)?.into(),
+            version: self.text_of_field(Field::Version)?.into(),
             ..ResourceAttributes::default()
         };
         Some(Attributes {
@@ -209,7 +209,7 @@ impl Region {
     }
 
     /// Does this for a field that rules do not distinguish.
-    fn untold(&self, field: Field) -> Option<String> {
+    fn text_of_field(&self, field: Field) -> Option<String> {
         match self.passes(field, "") {
             true => Some(String::new()),
             false => self.possible_text(field).ok().flatten(),
@@ -235,7 +235,7 @@ impl Region {
             return self.with_extra(User {
                 groups: groups.filter(|group: &Cow<'_, str>| !group.is_empty()).collect(),
                 name: name.into(),
-                uid: self.untold(Field::Uid)?.into(),
+                uid: self.text_of_field(Field::Uid)?.into(),
                 ..User::default()
             });
         }
@@ -250,7 +250,7 @@ impl Region {
         self.with_extra(User {
             name: self.text(Side::User, &[], "somebody")?.into(),
             groups: groups.into_iter().map(Into::into).collect(),
-            uid: self.untold(Field::Uid)?.into(),
+            uid: self.text_of_field(Field::Uid)?.into(),
             ..User::default()
         })
     }

@@ -47,12 +47,12 @@ impl RegionSummary {
         };
         let mut around = (*first).clone();
         for other in others {
-            limit.in_time().ok()?;
+            limit.check_deadline().ok()?;
             around = hull(&around, other);
         }
         let mut except: Vec<Region> = Vec::new();
         for part in around.without(regions, limit).ok()? {
-            limit.in_time().ok()?;
+            limit.check_deadline().ok()?;
             let wide = with_fewer_groups(part.widened(&around, regions), regions);
             if !except.iter().any(|known| known.covers(&wide)) {
                 except.retain(|known| !wide.covers(known));
@@ -103,7 +103,7 @@ fn with_fewer_groups(mut part: Region, others: &[&Region]) -> Region {
         for pattern in patterns(&mut part.groups).clone() {
             let mut wider = part.clone();
             patterns(&mut wider.groups).remove(&pattern);
-            if !others.iter().any(|other| other.meets(&wider)) {
+            if !others.iter().any(|other| other.overlaps(&wider)) {
                 part = wider;
             }
         }
@@ -265,37 +265,40 @@ fn narrower(part: &Region, around: &Region) -> String {
     }
     let mut what = Vec::new();
     if !is_all(&[Side::Verb]) {
-        what.push(words(shown.side(Side::Verb), "any verb"));
+        what.push(describe_set(shown.side(Side::Verb), "any verb"));
     }
     if !is_all(&[Side::ApiGroup, Side::Resource, Side::Subresource]) {
         what.push(format!(
             "of {}",
-            words(shown.side(Side::Resource), "any resource")
+            describe_set(shown.side(Side::Resource), "any resource")
         ));
         if !is_all(&[Side::Subresource]) {
             what.push(format!(
                 "with subresource {}",
-                words(shown.side(Side::Subresource), "any")
+                describe_set(shown.side(Side::Subresource), "any")
             ));
         }
         if !is_all(&[Side::ApiGroup]) {
             what.push(format!(
                 "of the API group {}",
-                words(shown.side(Side::ApiGroup), "of any name")
+                describe_set(shown.side(Side::ApiGroup), "of any name")
             ));
         }
     }
     if !is_all(&[Side::Path]) {
         what.push(format!(
             "of the paths {}",
-            words(shown.side(Side::Path), "of any name")
+            describe_set(shown.side(Side::Path), "of any name")
         ));
     }
     if !is_all(&[Side::Namespace]) {
         what.push(place(shown.side(Side::Namespace)).trim_start().to_owned());
     }
     if !is_all(&[Side::Name]) {
-        what.push(format!("named {}", words(shown.side(Side::Name), "anything")));
+        what.push(format!(
+            "named {}",
+            describe_set(shown.side(Side::Name), "anything")
+        ));
     }
     if !what.is_empty() {
         said.push(what.join(" "));
@@ -364,16 +367,19 @@ impl fmt::Display for Witness {
 
 /// For example `Group dev: get, list of secrets in the namespace prod`.
 fn sentence(region: &Region) -> String {
-    let verbs = words(region.side(Side::Verb), "any verb");
+    let verbs = describe_set(region.side(Side::Verb), "any verb");
     let mut sentence = format!("{}: {verbs} of ", callers(region));
     if region.is_path {
-        sentence += &format!("the paths {}", words(region.side(Side::Path), "of any name"));
+        sentence += &format!(
+            "the paths {}",
+            describe_set(region.side(Side::Path), "of any name")
+        );
     } else {
         sentence += &resources(region);
         sentence += &place(region.side(Side::Namespace));
         let names = region.side(Side::Name);
         if !names.is_all() {
-            sentence += &format!(", named {}", words(names, "anything"));
+            sentence += &format!(", named {}", describe_set(names, "anything"));
         }
     }
     let [within, not_within] = region.selectors().in_words();
@@ -399,9 +405,9 @@ fn callers(region: &Region) -> String {
     let is_everybody = users.within().prefixes.contains("");
     let users = match (users.is_all(), region.is_service_account) {
         (true, _) => None,
-        (false, true) => Some(words(&users, "any").replace(SERVICE_ACCOUNT, "service account ")),
+        (false, true) => Some(describe_set(&users, "any").replace(SERVICE_ACCOUNT, "service account ")),
         (false, false) if is_everybody => return callers_but(region, &users),
-        (false, false) => Some(format!("User {}", words(&users, "any"))),
+        (false, false) => Some(format!("User {}", describe_set(&users, "any"))),
     };
     let groups = region.groups();
     let mut all = membership(&groups.all);
@@ -430,7 +436,7 @@ fn callers_but(region: &Region, users: &TextSet) -> String {
     };
     let mut without = membership(&groups.none);
     if !but.is_empty() {
-        without.push(format!("User {}", words(&TextSet::of(but), "any")));
+        without.push(format!("User {}", describe_set(&TextSet::of(but), "any")));
     }
     if !without.is_empty() {
         callers += &format!(" without {}", without.join(", "));
@@ -446,15 +452,15 @@ fn membership(patterns: &Patterns) -> Vec<String> {
 }
 
 fn resources(region: &Region) -> String {
-    let mut sentence = words(region.side(Side::Resource), "any resource");
+    let mut sentence = describe_set(region.side(Side::Resource), "any resource");
     let (subresources, groups) = (region.side(Side::Subresource), region.side(Side::ApiGroup));
     if subresources.is_all() {
         sentence += " and their subresources";
     } else if subresources.within().exact.iter().any(|text| !text.is_empty()) || !subresources.contains("") {
-        sentence += &format!(", subresource {}", words(subresources, "any"));
+        sentence += &format!(", subresource {}", describe_set(subresources, "any"));
     }
     if !groups.contains("") || groups.is_all() {
-        sentence += &format!(" of the API group {}", words(groups, "of any name"));
+        sentence += &format!(" of the API group {}", describe_set(groups, "of any name"));
     }
     sentence
 }
@@ -466,12 +472,12 @@ fn place(namespaces: &TextSet) -> String {
     match namespaces.is_all() {
         true => " everywhere".to_owned(),
         false if is_none && namespaces.within().exact.len() == 1 => " in no namespace".to_owned(),
-        false => format!(" in the namespace {}", words(namespaces, "of any name")),
+        false => format!(" in the namespace {}", describe_set(namespaces, "of any name")),
     }
 }
 
 /// For example `a, b* but not c`.
-fn words(set: &TextSet, all: &str) -> String {
+fn describe_set(set: &TextSet, all: &str) -> String {
     let list = |patterns: &Patterns| {
         let exact = patterns.exact.iter().map(|text| {
             if text.is_empty() {
@@ -540,11 +546,11 @@ mod tests {
 
     fn is_exact(summary: &RegionSummary, regions: &[&Region]) -> bool {
         let except: Vec<&Region> = summary.except.iter().collect();
-        let rest = summary.around.less(&except);
-        rest.iter().all(|part| part.less(regions).is_empty())
+        let rest = summary.around.without_unlimited(&except);
+        rest.iter().all(|part| part.without_unlimited(regions).is_empty())
             && regions
                 .iter()
-                .all(|one| one.less(&rest.iter().collect::<Vec<_>>()).is_empty())
+                .all(|one| one.without_unlimited(&rest.iter().collect::<Vec<_>>()).is_empty())
     }
 
     #[test]
@@ -557,7 +563,7 @@ mod tests {
             all: Patterns::exact(["dev"]),
             none: Patterns::default(),
         };
-        let parts = all.less(&[&taken]);
+        let parts = all.without_unlimited(&[&taken]);
         let parts: Vec<&Region> = parts.iter().collect();
         assert!(parts.len() > 2, "{parts:?}");
         let summary = RegionSummary::new(&parts, Deadline::NEVER).unwrap();

@@ -139,7 +139,7 @@ impl AlwaysAllowPaths {
 
     /// The exact paths and the prefixes as they may occur in requests: with and without the leading
     /// slash.
-    pub(crate) fn written_out(&self) -> (Vec<String>, Vec<String>) {
+    pub(crate) fn request_forms(&self) -> (Vec<String>, Vec<String>) {
         let both = |texts: &[String]| {
             let slashed = texts.iter().map(|text| format!("/{text}"));
             let bare = texts.iter().filter(|text| !text.starts_with('/')).cloned();

@@ -110,7 +110,7 @@ pub(crate) struct RuleTable {
     large: Vec<u32>,
     has_names: bool,
     /// The number of bytes that the table may still grow.
-    room: usize,
+    remaining_bytes: usize,
 }
 
 /// Stands for any name; no string has this number.
@@ -130,7 +130,7 @@ impl RuleTable {
     /// is in the table of each subject to whom its role is bound.
     pub(crate) fn within(room: usize) -> Self {
         Self {
-            room,
+            remaining_bytes: room,
             ..Self::default()
         }
     }
@@ -138,14 +138,14 @@ impl RuleTable {
     /// Adds a rule. Owners must be added in ascending order.
     pub(crate) fn add(&mut self, rule: &Rule, owner: u32) {
         let combinations = combinations(rule);
-        let bytes = combinations.saturating_mul(COMBINATION_BYTES) + text_bytes(rule);
-        if combinations > MAX_COMBINATIONS || bytes > self.room {
+        let bytes = combinations.saturating_mul(COMBINATION_BYTES) + string_bytes(rule);
+        if combinations > MAX_COMBINATIONS || bytes > self.remaining_bytes {
             if self.large.last() != Some(&owner) {
                 self.large.push(owner);
             }
             return;
         }
-        self.room -= bytes;
+        self.remaining_bytes -= bytes;
         let verbs = self.intern(rule.verbs.as_slice());
         let groups = self.intern(rule.api_groups.as_slice());
         let resources = self.intern(rule.resources.as_slice());
@@ -220,7 +220,7 @@ impl RuleTable {
                 for &resource in &resources {
                     for &name in &names {
                         let found = self.resources.get(&[verb, group, resource, name]);
-                        earliest(&mut first, found, visited);
+                        keep_earliest(&mut first, found, visited);
                     }
                 }
             }
@@ -234,7 +234,7 @@ impl RuleTable {
         let mut first = None;
         for path in exact.chain(self.path_prefixes.prefixes_of(path)) {
             for &verb in &verbs {
-                earliest(&mut first, self.paths.get(&[verb, path]), visited);
+                keep_earliest(&mut first, self.paths.get(&[verb, path]), visited);
             }
         }
         first
@@ -276,7 +276,7 @@ fn combinations(rule: &Rule) -> usize {
 }
 
 /// The number of bytes of a rule's strings, including those that other rules contain, too.
-fn text_bytes(rule: &Rule) -> usize {
+fn string_bytes(rule: &Rule) -> usize {
     let sets = [&rule.verbs, &rule.api_groups, &rule.resources].map(WildcardSet::as_slice);
     let words = sets.into_iter().flatten().chain(&rule.resource_names);
     let paths = rule.non_resource_urls.iter().map(PathPattern::text);
@@ -284,7 +284,7 @@ fn text_bytes(rule: &Rule) -> usize {
     texts.map(|text| text.len() + TEXT_BYTES).sum()
 }
 
-fn earliest(first: &mut Option<u32>, found: Option<&u32>, visited: &mut usize) {
+fn keep_earliest(first: &mut Option<u32>, found: Option<&u32>, visited: &mut usize) {
     if let Some(&owner) = found {
         *visited += 1;
         *first = Some(first.map_or(owner, |first| first.min(owner)));

@@ -36,7 +36,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
             return policies.find_map(|policy| self.explain_policy(policy, group.rules_of(policy), &user));
         }
         if group.has_limits() {
-            return self.first_deciding_beside_limits(group);
+            return self.first_deciding_with_limits(group);
         }
         let candidates = group.candidates(&request.query, || request.user_ids());
         let mut by_policy = candidates.chunk_by(is_of_same_policy);
@@ -46,7 +46,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     /// Does the same for a group with Limits. The index finds rules that match, but a Limit applies
     /// if none of its rules does: each Limit for the user is evaluated, in the order of all
     /// policies.
-    fn first_deciding_beside_limits(&mut self, group: &'s PolicyGroup) -> Option<DecidingPolicy<'s>> {
+    fn first_deciding_with_limits(&mut self, group: &'s PolicyGroup) -> Option<DecidingPolicy<'s>> {
         let request = self.request;
         let candidates = group.candidates(&request.query, || request.user_ids());
         let mut others = candidates.chunk_by(is_of_same_policy).peekable();
@@ -90,7 +90,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         user: &UserRules<'_>,
     ) -> Option<DecidingPolicy<'s>> {
         let query = &self.request.query;
-        let rules = rules.iter().filter(|rule| query.is_of_sort(rule));
+        let rules = rules.iter().filter(|rule| query.is_same_kind_as(rule));
         let is_user = user.compare(policy);
         let is_limit = policy.policy.effect == Effect::Limit;
         let is_about = policy.policy.limits_requests(query.is_for_path());
@@ -168,7 +168,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
             self.record_finding(policy, Finding::NeverDenied { rule });
             return None;
         }
-        if !policy.object_conditions.is_empty() && self.decides_nothing(indexed, rule) {
+        if !policy.object_conditions.is_empty() && self.is_left_to_validate(indexed, rule) {
             return None;
         }
         let (conditions, cost) = self.request.conditions(policy);
@@ -182,7 +182,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
             return None;
         }
         match conditions {
-            ConditionsResult::AllTrue => self.policy_applies(indexed, applies),
+            ConditionsResult::AllTrue => self.enforce_or_shadow(indexed, applies),
             ConditionsResult::False(condition) => {
                 self.recorder.evaluated(indexed.place, PolicyResult::NoMatch);
                 if R::DETAILED {
@@ -215,7 +215,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     }
 
     /// Whether a policy with objectConditions decides nothing here.
-    fn decides_nothing(&mut self, indexed: &'s IndexedPolicy, rule: Option<usize>) -> bool {
+    fn is_left_to_validate(&mut self, indexed: &'s IndexedPolicy, rule: Option<usize>) -> bool {
         let policy = &indexed.policy;
         let why = match (policy.mode, self.request.not_granted(policy)) {
             (Mode::Enforce, None) => return false,
@@ -229,7 +229,11 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         true
     }
 
-    fn policy_applies(&mut self, indexed: &'s IndexedPolicy, applies: Applies) -> Option<DecidingPolicy<'s>> {
+    fn enforce_or_shadow(
+        &mut self,
+        indexed: &'s IndexedPolicy,
+        applies: Applies,
+    ) -> Option<DecidingPolicy<'s>> {
         let policy = &indexed.policy;
         let decision = policy.effect.decision();
         let result = match (policy.mode, policy.effect) {
@@ -403,7 +407,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         let request = self.request;
         let allow = &request.set.policies.allow;
         let rules = allow.rules_included(request.user_ids());
-        let rules = rules.filter(|rule| request.query.is_of_sort(rule));
+        let rules = rules.filter(|rule| request.query.is_same_kind_as(rule));
         let in_force = rules.filter(|rule| request.is_in_force(&rule.policy.policy));
         let user = allow.user_rules(request.user_ids());
         for rule in in_force.take(MAX_COMPARED) {

@@ -8,7 +8,7 @@ use crate::document::layout::{Layout, Unreadable, too_many_values};
 
 type Result<T> = std::result::Result<T, Unreadable>;
 
-pub(crate) struct EventParser<'t> {
+pub(crate) struct YamlParser<'t> {
     pub(crate) scanner: YamlScanner<'t>,
     pub(crate) tree: ParsedTree,
     max_values: usize,
@@ -58,9 +58,9 @@ pub(crate) enum CollectionState {
     End,
 }
 
-// === impl EventParser ===
+// === impl YamlParser ===
 
-impl<'t> EventParser<'t> {
+impl<'t> YamlParser<'t> {
     /// A parser for a document of at most `max_values` values.
     pub(crate) fn new(text: &'t str, max_values: usize) -> Self {
         Self {
@@ -374,9 +374,9 @@ impl ParsedTree {
     }
 }
 
-// === impl EventParser ===
+// === impl YamlParser ===
 
-impl EventParser<'_> {
+impl YamlParser<'_> {
     /// Parses until the outermost collection is closed.
     pub(crate) fn collections(&mut self) -> Result<usize> {
         let mut outermost = 0;
@@ -429,7 +429,7 @@ impl EventParser<'_> {
         self.open.pop();
     }
 
-    fn now(&mut self, at: CollectionState) {
+    fn set_state(&mut self, at: CollectionState) {
         if let Some(open) = self.open.last_mut() {
             open.at = at;
         }
@@ -484,7 +484,7 @@ impl EventParser<'_> {
     fn block_mapping(&mut self, open: OpenCollection) -> Result<Option<usize>> {
         let ends = [YamlToken::Key, YamlToken::Value, YamlToken::BlockEnd];
         if open.at == CollectionState::Value {
-            self.now(CollectionState::Next);
+            self.set_state(CollectionState::Next);
             if let Some(mark) = self.take_if(&YamlToken::Value)? {
                 return self.node_unless(&ends, mark, true, true);
             }
@@ -492,7 +492,7 @@ impl EventParser<'_> {
             return Ok(Some(self.empty(mark)));
         }
         if let Some(mark) = self.take_if(&YamlToken::Key)? {
-            self.now(CollectionState::Value);
+            self.set_state(CollectionState::Value);
             return self.node_unless(&ends, mark, true, true);
         }
         if self.take_if(&YamlToken::BlockEnd)?.is_some() {
@@ -515,7 +515,7 @@ impl EventParser<'_> {
             self.close();
             return Ok(None);
         }
-        self.now(CollectionState::Next);
+        self.set_state(CollectionState::Next);
         if let Some(mark) = self.take_if(&YamlToken::Key)? {
             self.open(CollectionStyle::FlowPair, None, mark)?;
             return Ok(None);
@@ -536,7 +536,7 @@ impl EventParser<'_> {
         let ends = [YamlToken::FlowEntry, YamlToken::FlowSequenceEnd];
         match open.at {
             CollectionState::First => {
-                self.now(CollectionState::Value);
+                self.set_state(CollectionState::Value);
                 if self.next_is(&[YamlToken::Value, YamlToken::FlowEntry, YamlToken::FlowSequenceEnd])? {
                     // libyaml consumes the token that ends the missing key.
                     let mark = self.scanner.take()?.mark;
@@ -545,7 +545,7 @@ impl EventParser<'_> {
                 self.node(false, false)
             }
             CollectionState::Value => {
-                self.now(CollectionState::End);
+                self.set_state(CollectionState::End);
                 let mark = self.scanner.peek()?.mark;
                 match self.take_if(&YamlToken::Value)? {
                     Some(_) => self.node_unless(&ends, mark, false, false),
@@ -563,11 +563,11 @@ impl EventParser<'_> {
         let mark = self.scanner.peek()?.mark;
         match open.at {
             CollectionState::NoValue => {
-                self.now(CollectionState::Next);
+                self.set_state(CollectionState::Next);
                 return Ok(Some(self.empty(mark)));
             }
             CollectionState::Value => {
-                self.now(CollectionState::Next);
+                self.set_state(CollectionState::Next);
                 let ends = [YamlToken::FlowEntry, YamlToken::FlowMappingEnd];
                 return match self.take_if(&YamlToken::Value)? {
                     Some(_) => self.node_unless(&ends, mark, false, false),
@@ -586,11 +586,11 @@ impl EventParser<'_> {
             return Ok(None);
         }
         if !self.next_is(&[YamlToken::Key])? {
-            self.now(CollectionState::NoValue);
+            self.set_state(CollectionState::NoValue);
             return self.node(false, false);
         }
         let mark = self.scanner.take()?.mark;
-        self.now(CollectionState::Value);
+        self.set_state(CollectionState::Value);
         let ends = [YamlToken::Value, YamlToken::FlowEntry, YamlToken::FlowMappingEnd];
         self.node_unless(&ends, mark, false, false)
     }

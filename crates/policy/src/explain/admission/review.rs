@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::admission::chain::{Comparison, compare};
+use crate::admission::chain::{Comparison, shadow_result};
 use crate::admission::exceptions::NotExcused;
 use crate::admission::run::{MatchFinding, PolicyExpression, Recorder, TraceStep, to_json};
-use crate::admission::webhook::{Call, Verdict, WebhookAnswer, WebhookResult};
+use crate::admission::webhook::{Call, Verdict, WebhookCallResult, WebhookResult};
 use crate::admission::{
     Chain, GrantReview, GroupVersionResource, Outcome, Phase, Progress, Request, RunOptions,
 };
@@ -86,7 +86,7 @@ struct OfflineRun<'a> {
 
 /// Why a review cannot be decided.
 #[derive(Debug, thiserror::Error)]
-pub enum Unanswerable {
+pub enum ReviewError {
     #[error("{0}")]
     Review(#[from] AdmissionReviewError),
     #[error("the changed object cannot be encoded: {0}")]
@@ -99,7 +99,7 @@ impl OfflineReview<'_> {
     /// # Errors
     ///
     /// `body` is not an AdmissionReview, or a patch cannot be applied to it.
-    pub fn answer(&self, body: &[u8]) -> Result<OfflineReviewResult, Unanswerable> {
+    pub fn answer(&self, body: &[u8]) -> Result<OfflineReviewResult, ReviewError> {
         let received = Document::parse_bytes(body).map_err(AdmissionReviewError::from)?;
         let review = AdmissionReview::decode(&received)?;
         let mut running = OfflineRun {
@@ -232,7 +232,7 @@ impl OfflineRun<'_> {
         &mut self,
         received: &Document<'_>,
         review: &AdmissionReview<'_>,
-    ) -> Result<Result<OfflineDecision, MissingAnswers>, Unanswerable> {
+    ) -> Result<Result<OfflineDecision, MissingAnswers>, ReviewError> {
         let (mut outcome, mut changed) = (Outcome::default(), None);
         for phase in self.asked.phases {
             let document: &Document<'_> = changed.as_ref().unwrap_or(received);
@@ -283,7 +283,7 @@ impl OfflineRun<'_> {
             requester_unknown,
             deadline: deadline.unwrap_or(unlimited.deadline),
             recorder: Some(recorder.unwrap_or(&tape)),
-            grants: Some(GrantReview {
+            reauthorization: Some(GrantReview {
                 policies: loaded.policies.for_cluster(cluster),
                 is_allowed_elsewhere: false,
             }),
@@ -302,7 +302,7 @@ impl OfflineRun<'_> {
                     self.compare(&outcome.shadows, phase, &review.request, &tape);
                     break Ok(*outcome);
                 }
-                Progress::Ask(calls) => answers = self.ask(&calls, phase),
+                Progress::Calls(calls) => answers = self.ask(&calls, phase),
             }
         };
         self.trace.extend(tape.into_steps());
@@ -320,8 +320,8 @@ impl OfflineRun<'_> {
                 verdict,
                 changed,
                 ..
-            } = compare(call, request, answer, None);
-            tape.record(TraceStep::Answered(&WebhookResult {
+            } = shadow_result(call, request, answer, None);
+            tape.record(TraceStep::CallCompleted(&WebhookResult {
                 webhook,
                 round: 0,
                 index: 0,
@@ -332,7 +332,7 @@ impl OfflineRun<'_> {
         }
     }
 
-    fn ask(&mut self, calls: &[Call], phase: Phase) -> Result<Vec<WebhookAnswer>, MissingAnswers> {
+    fn ask(&mut self, calls: &[Call], phase: Phase) -> Result<Vec<WebhookCallResult>, MissingAnswers> {
         let (mut answers, mut missing) = (Vec::new(), Vec::new());
         for call in calls {
             let answer = self.answering.answer(call, phase);
@@ -367,7 +367,7 @@ fn merge(all: &mut Outcome, one: Outcome) {
 }
 
 /// Applies the patch to the object of the review.
-fn with_patch(review: &Document<'_>, changes: &str) -> Result<Document<'static>, Unanswerable> {
+fn with_patch(review: &Document<'_>, changes: &str) -> Result<Document<'static>, ReviewError> {
     let read = |text: String| Document::parse(text).map_err(AdmissionReviewError::from);
     let member = ["request", "spec"]
         .into_iter()
@@ -463,7 +463,7 @@ impl Recorder for StepRecorder {
             // The steps of its expressions contain the same information.
             TraceStep::Decided(_) => return,
             TraceStep::Changed { patch } => TracedStep::Changed { patch: raw(patch) },
-            TraceStep::Again => TracedStep::Phase {
+            TraceStep::Reinvocation => TracedStep::Phase {
                 phase: self.phase.as_str(),
                 again: true,
             },
@@ -472,13 +472,13 @@ impl Recorder for StepRecorder {
                 name: webhook.name.clone(),
                 finding: TracedMatch::from(finding),
             },
-            TraceStep::Asked { call, is_shadow } => TracedStep::Asked {
+            TraceStep::Called { call, is_shadow } => TracedStep::Asked {
                 configuration: call.webhook.configuration.clone(),
                 name: call.webhook.name.clone(),
                 version: call.version.api_version(),
                 shadow: is_shadow,
             },
-            TraceStep::Answered(result) => answered(result),
+            TraceStep::CallCompleted(result) => answered(result),
             TraceStep::Exception { name, policy, found } => TracedStep::Exception {
                 name: name.to_owned(),
                 policy: policy.to_owned(),

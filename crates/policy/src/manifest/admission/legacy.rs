@@ -349,7 +349,7 @@ fn binding(configuration: &str, initializer: &WrittenInitializer) -> MigratedObj
 /// The rule that matches what all of `rules` match; `None` if nothing does.
 fn intersection(rules: &[LegacyRule]) -> Option<LegacyRule> {
     let common = |field: fn(&LegacyRule) -> &Vec<String>| {
-        let lists = rules.iter().map(field).filter(|list| !is_everything(list));
+        let lists = rules.iter().map(field).filter(|list| !is_wildcard(list));
         let common = lists.fold(None, |common: Option<Vec<String>>, list| {
             Some(match common {
                 None => list.iter().filter(|item| *item != "*").cloned().collect(),
@@ -368,6 +368,6 @@ fn intersection(rules: &[LegacyRule]) -> Option<LegacyRule> {
 }
 
 /// `*` is a wildcard only as the first item.
-fn is_everything(list: &[String]) -> bool {
+fn is_wildcard(list: &[String]) -> bool {
     list.first().is_some_and(|first| first == "*")
 }

@@ -154,7 +154,7 @@ pub(crate) fn variables(
             report.compile(|budget| environment.add_variable(name, &variable.expression, budget))
         {
             report.does_not_compile(&path, &variable.expression, &error);
-            environment.add_faulty_variable(name);
+            environment.declare_uncompiled_variable(name);
         }
     }
 }
@@ -391,7 +391,7 @@ pub(crate) fn read_mutating(
         is_mutating: true,
     };
     let (applicability, environment) = policy::read_common(&name, common, &path, report);
-    let environment = environment.mutation();
+    let environment = environment.for_mutations();
     let written = spec.mutations.unwrap_or_default();
     let mutations_path = path.field("mutations");
     if written.is_empty() {

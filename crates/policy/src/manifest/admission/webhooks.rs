@@ -41,7 +41,7 @@ pub(crate) enum ConfigurationKind {
 
 /// The defaults and allowed values of one version of the API.
 #[derive(Debug)]
-pub(crate) struct Dialect {
+pub(crate) struct VersionDefaults {
     failure_policy: &'static str,
     match_policy: &'static str,
     timeout_seconds: i32,
@@ -51,20 +51,20 @@ pub(crate) struct Dialect {
     /// The default of `admissionReviewVersions`; empty if the field is required.
     versions: &'static [&'static str],
     /// The supported versions of AdmissionReview.
-    spoken: &'static [(&'static str, ReviewVersion)],
+    supported_reviews: &'static [(&'static str, ReviewVersion)],
 }
 
-const V1: Dialect = Dialect {
+const V1: VersionDefaults = VersionDefaults {
     failure_policy: "Fail",
     match_policy: "Equivalent",
     timeout_seconds: 10,
     side_effects: None,
     all_side_effects: &["None", "NoneOnDryRun"],
     versions: &[],
-    spoken: &[("v1", ReviewVersion::V1), ("v1beta1", ReviewVersion::V1beta1)],
+    supported_reviews: &[("v1", ReviewVersion::V1), ("v1beta1", ReviewVersion::V1beta1)],
 };
 
-const V1BETA1: Dialect = Dialect {
+const V1BETA1: VersionDefaults = VersionDefaults {
     failure_policy: "Ignore",
     match_policy: "Exact",
     timeout_seconds: 30,
@@ -75,9 +75,9 @@ const V1BETA1: Dialect = Dialect {
 };
 
 /// The legacy kinds, whose reviews have no `dryRun`.
-pub(crate) const V1ALPHA1: Dialect = Dialect {
+pub(crate) const V1ALPHA1: VersionDefaults = VersionDefaults {
     versions: &["v1alpha1"],
-    spoken: &[("v1alpha1", ReviewVersion::V1alpha1)],
+    supported_reviews: &[("v1alpha1", ReviewVersion::V1alpha1)],
     ..V1BETA1
 };
 
@@ -129,7 +129,7 @@ fn refuse_reinvocation(webhooks: &[WrittenWebhook], path: &FieldPath, report: &m
 pub(crate) fn read_webhooks(
     name: &str,
     written: Vec<WrittenWebhook>,
-    dialect: &Dialect,
+    dialect: &VersionDefaults,
     path: &FieldPath,
     report: &mut Report<'_>,
 ) -> Vec<Arc<webhook::Webhook>> {
@@ -151,7 +151,7 @@ pub(crate) fn read_webhooks(
 fn read_webhook(
     configuration: &str,
     written: &WrittenWebhook,
-    dialect: &Dialect,
+    dialect: &VersionDefaults,
     path: &FieldPath,
     report: &mut Report<'_>,
 ) -> Option<webhook::Webhook> {
@@ -215,7 +215,7 @@ pub(crate) fn validate_name(name: &str, path: &FieldPath, report: &mut Report<'_
 
 fn read_failure_policy(
     written: &WrittenWebhook,
-    dialect: &Dialect,
+    dialect: &VersionDefaults,
     path: &FieldPath,
     report: &mut Report<'_>,
 ) -> FailurePolicy {
@@ -228,7 +228,7 @@ fn read_failure_policy(
 
 fn read_side_effects(
     written: &WrittenWebhook,
-    dialect: &Dialect,
+    dialect: &VersionDefaults,
     path: &FieldPath,
     report: &mut Report<'_>,
 ) -> Option<SideEffects> {
@@ -248,7 +248,7 @@ fn read_side_effects(
 
 fn read_timeout(
     written: &WrittenWebhook,
-    dialect: &Dialect,
+    dialect: &VersionDefaults,
     path: &FieldPath,
     report: &mut Report<'_>,
 ) -> Duration {
@@ -273,7 +273,7 @@ fn read_reinvocation(written: &WrittenWebhook, path: &FieldPath, report: &mut Re
 /// Validates `admissionReviewVersions`, and returns the first supported one.
 fn read_versions(
     written: &WrittenWebhook,
-    dialect: &Dialect,
+    dialect: &VersionDefaults,
     path: &FieldPath,
     report: &mut Report<'_>,
 ) -> Option<ReviewVersion> {
@@ -283,7 +283,7 @@ fn read_versions(
         versions => versions.to_vec(),
     };
     let known = dialect
-        .spoken
+        .supported_reviews
         .iter()
         .map(|(name, _)| format!("`{name}`"))
         .collect::<Vec<_>>();
@@ -301,7 +301,7 @@ fn read_versions(
             report.invalid(&path, version, "duplicate version");
         }
     }
-    let spoken = |version: &String| dialect.spoken.iter().find(|(name, _)| name == version);
+    let spoken = |version: &String| dialect.supported_reviews.iter().find(|(name, _)| name == version);
     let first = versions.iter().find_map(spoken).map(|(_, version)| *version);
     if first.is_none() {
         let message = format!("must include at least one of {known}");
@@ -372,7 +372,7 @@ fn read_client_config(
 
 /// `ValidateWebhookURL`.
 fn validate_url(text: &str, path: &FieldPath, report: &mut Report<'_>) {
-    let Ok(url) = UrlValue::read(text) else {
+    let Ok(url) = UrlValue::parse_reference(text) else {
         let message = format!("`{text}`: must be a URL of the form `https://host[/path]`");
         return report.required(path, message);
     };

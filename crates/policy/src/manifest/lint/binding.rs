@@ -129,7 +129,7 @@ impl RoleGrant {
             impersonations: (0..impersonations.len())
                 .filter(|index| impersonations.get(*index).is_some_and(granted))
                 .collect(),
-            labels_namespaces: labels::are_changed_by(&role.rules),
+            labels_namespaces: labels::can_change_namespace_labels(&role.rules),
         }
     }
 }
@@ -249,13 +249,13 @@ fn impersonation(
 
 /// The findings about the bindings and AuthorizationPolicies of each source.
 pub(crate) struct BindingLint {
-    basis: Basis,
-    found: Vec<(Arc<SourceObjects>, Arc<FoundOfBindings>)>,
+    basis: LintInputs,
+    found: Vec<(Arc<SourceObjects>, Arc<BindingFindings>)>,
 }
 
 /// The findings about the bindings and AuthorizationPolicies of one source.
 #[derive(Default)]
-pub(crate) struct FoundOfBindings {
+pub(crate) struct BindingFindings {
     /// By the index of the binding or policy in the source.
     pub(crate) warnings: Vec<(usize, Vec<Fault>)>,
     /// References to default roles of Kubernetes that no manifest has.
@@ -267,7 +267,7 @@ pub(crate) struct FoundOfBindings {
 }
 
 /// What the findings depend on, except the bindings and policies.
-struct Basis {
+struct LintInputs {
     never_deny: NeverDeny,
     version: Version,
     /// The clusters of which it is known what `/validate` sees.
@@ -285,9 +285,9 @@ impl BindingLint {
     /// Lints the bindings and AuthorizationPolicies of `sources`. Reuses the findings of `earlier` for
     /// sources that it contains, if the basis is the same.
     pub(crate) fn new(sources: &[Arc<SourceObjects>], options: &Options, earlier: Option<&Self>) -> Self {
-        let basis = Basis::new(sources, options);
+        let basis = LintInputs::new(sources, options);
         let earlier = earlier.filter(|earlier| earlier.basis.is(&basis));
-        let known: HashMap<*const SourceObjects, &Arc<FoundOfBindings>> = earlier
+        let known: HashMap<*const SourceObjects, &Arc<BindingFindings>> = earlier
             .iter()
             .flat_map(|earlier| &earlier.found)
             .map(|(source, found)| (Arc::as_ptr(source), found))
@@ -296,7 +296,7 @@ impl BindingLint {
         let grants = LazyCell::new(|| RoleGrants::new(&roles, options));
         let find = |source: &Arc<SourceObjects>| match known.get(&Arc::as_ptr(source)) {
             Some(found) => Arc::clone(found),
-            None => Arc::new(FoundOfBindings::new(source, options, || &grants)),
+            None => Arc::new(BindingFindings::new(source, options, || &grants)),
         };
         let found = sources.iter().map(|source| (Arc::clone(source), find(source)));
         Self {
@@ -306,7 +306,7 @@ impl BindingLint {
     }
 
     /// The findings of each source, in order.
-    pub(crate) fn found(&self) -> impl Iterator<Item = &FoundOfBindings> {
+    pub(crate) fn found(&self) -> impl Iterator<Item = &BindingFindings> {
         self.found.iter().map(|(_, found)| &**found)
     }
 
@@ -327,9 +327,9 @@ impl BindingLint {
     }
 }
 
-// === impl FoundOfBindings ===
+// === impl BindingFindings ===
 
-impl FoundOfBindings {
+impl BindingFindings {
     fn new<'r, 'g>(
         source: &'r SourceObjects,
         options: &Options,
@@ -342,7 +342,7 @@ impl FoundOfBindings {
         for (place, object) in source.objects().enumerate() {
             match &object.content {
                 Content::Binding(binding) => {
-                    found.look_at((place, object), binding, source.cluster(), grants());
+                    found.lint_one((place, object), binding, source.cluster(), grants());
                 }
                 Content::Policy(policy) => {
                     let mut faults = Faults::new();
@@ -362,7 +362,7 @@ impl FoundOfBindings {
         }
     }
 
-    fn look_at<'r>(
+    fn lint_one<'r>(
         &mut self,
         (place, object): (usize, &ManifestObject),
         binding: &Binding,
@@ -385,9 +385,9 @@ impl FoundOfBindings {
     }
 }
 
-// === impl Basis ===
+// === impl LintInputs ===
 
-impl Basis {
+impl LintInputs {
     fn new(sources: &[Arc<SourceObjects>], options: &Options) -> Self {
         let roles = sources.iter().flat_map(|source| source.others());
         Self {

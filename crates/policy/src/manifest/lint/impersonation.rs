@@ -24,14 +24,14 @@ const NODES: &str = "system:nodes";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
 /// A resource that the legacy mode checks, and the check of a constrained mode in its place.
-struct Counterpart {
+struct ModePair {
     group: &'static str,
     resource: &'static str,
     mode: &'static str,
     constrained: &'static str,
 }
 
-const COUNTERPARTS: [Counterpart; 6] = [
+const COUNTERPARTS: [ModePair; 6] = [
     counterpart("", "users", "user-info", "users"),
     counterpart("", "users", "arbitrary-node", "nodes"),
     counterpart("", "users", "associated-node", "nodes"),
@@ -45,8 +45,8 @@ const fn counterpart(
     resource: &'static str,
     mode: &'static str,
     constrained: &'static str,
-) -> Counterpart {
-    Counterpart {
+) -> ModePair {
+    ModePair {
         group,
         resource,
         mode,
@@ -141,7 +141,7 @@ impl Impersonation {
 
     /// Whether the RBAC `rule` allows it.
     pub(crate) fn is_granted_by(&self, rule: &Rule) -> bool {
-        let target = Target::Resource(Box::new(self.asked_of(&rule.resource_names)));
+        let target = Target::Resource(Box::new(self.check_for(&rule.resource_names)));
         let user = User::default();
         rule_allows(rule, &Attributes { user, target })
     }
@@ -160,7 +160,7 @@ impl Impersonation {
         compare_resource_rule(
             Effect::Allow,
             rule,
-            &self.asked_of(&rule.names),
+            &self.check_for(&rule.names),
             selected,
             &Narrowness::new(&none),
             &ClusterScoped::default(),
@@ -169,7 +169,7 @@ impl Impersonation {
     }
 
     /// The check. If every name is such a user, it is for one of `names`.
-    fn asked_of(&self, names: &[String]) -> ResourceAttributes<'static> {
+    fn check_for(&self, names: &[String]) -> ResourceAttributes<'static> {
         let mut request = self.request.clone();
         if let Some(name) = names.first().filter(|_| self.is_of_any_name) {
             request.name = name.clone().into();
@@ -186,10 +186,10 @@ pub(crate) fn lint_deny(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
         if !rule.verbs.named().any(|verb| verb == IMPERSONATE) {
             continue;
         }
-        let is_missed = |one: &&Counterpart| {
+        let is_missed = |one: &&ModePair| {
             one.is_of(rule) && !policy.resource_rules.iter().any(|other| one.is_denied_by(other))
         };
-        let missed: Vec<&Counterpart> = COUNTERPARTS.iter().filter(is_missed).collect();
+        let missed: Vec<&ModePair> = COUNTERPARTS.iter().filter(is_missed).collect();
         if missed.is_empty() {
             continue;
         }
@@ -205,8 +205,8 @@ pub(crate) fn lint_deny(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
 }
 
 /// A hint at the checks of constrained modes, if the question is about the legacy verb.
-pub(crate) fn other_questions(verb: &str, group: &str, resource: &str) -> Option<String> {
-    let is_meant = |one: &&Counterpart| one.group == group && one.resource == resource;
+pub(crate) fn constrained_mode_hint(verb: &str, group: &str, resource: &str) -> Option<String> {
+    let is_meant = |one: &&ModePair| one.group == group && one.resource == resource;
     let others = COUNTERPARTS
         .iter()
         .filter(is_meant)
@@ -233,7 +233,7 @@ fn listed(words: impl Iterator<Item = String>) -> String {
     once.join(", ")
 }
 
-impl Counterpart {
+impl ModePair {
     /// Whether `rule` for the legacy verb matches this check.
     fn is_of(&self, rule: &ResourceRule) -> bool {
         let is_node = |name: &String| name.starts_with(NODE);

@@ -48,12 +48,12 @@ const SPECIAL_VERBS: [&str; 8] = [
 ];
 
 /// HTTP methods in lower case: the verbs of requests for paths.
-const METHODS: [&str; 8] = [
+const HTTP_METHODS: [&str; 8] = [
     "get", "head", "post", "put", "patch", "delete", "options", "trace",
 ];
 
 /// Resources, with their groups, that are checked but not served.
-const VIRTUAL: [(&str, &str); 12] = [
+const UNSERVED_RESOURCES: [(&str, &str); 12] = [
     ("", "users"),
     ("", "groups"),
     ("", "uids"),
@@ -202,7 +202,7 @@ impl Catalog {
                 }
             }
         }
-        for (group, resource) in VIRTUAL {
+        for (group, resource) in UNSERVED_RESOURCES {
             catalog.groups.entry(group).or_default().insert(resource);
         }
         catalog
@@ -294,7 +294,7 @@ pub(crate) fn odd_verb(verb: &str) -> Option<String> {
 
 /// A warning about an unknown verb in a rule for paths.
 pub(crate) fn odd_method(verb: &str) -> Option<String> {
-    if verb == "*" || METHODS.contains(&verb) {
+    if verb == "*" || HTTP_METHODS.contains(&verb) {
         return None;
     }
     if let Some(odd) = odd_impersonation_verb(verb, odd_method) {
@@ -306,7 +306,7 @@ pub(crate) fn odd_method(verb: &str) -> Option<String> {
              `get` and `post`"
         ));
     }
-    odd("verb of requests for paths", verb, nearest(verb, METHODS))
+    odd("verb of requests for paths", verb, nearest(verb, HTTP_METHODS))
 }
 
 /// A warning about an unknown API group.

@@ -15,7 +15,7 @@ use crate::authorization::{
 };
 use crate::field::{Faults, FieldPath};
 use crate::manifest::admission::AdmissionObject;
-use crate::manifest::namespace::{NamespaceSources, asking, at};
+use crate::manifest::namespace::{NamespaceSources, rules_with_label_selectors, selector_path};
 use crate::manifest::source::Options;
 use crate::manifest::validated::{Content, ManifestObject};
 use crate::model::{LabelSelector, ResourceAttributes, Target};
@@ -36,9 +36,9 @@ const RESOURCES: [&str; 5] = [
 ];
 
 /// The subjects that may change the labels of Namespaces, each with the only cluster where it may.
-pub(crate) struct Labellers<'o>(Vec<(Option<&'o str>, String)>);
+pub(crate) struct NamespaceLabelEditors<'o>(Vec<(Option<&'o str>, String)>);
 
-impl<'o> Labellers<'o> {
+impl<'o> NamespaceLabelEditors<'o> {
     /// Collects the subjects of policies among `objects`, and those `bound` to roles.
     pub(crate) fn new(
         objects: &[&'o ManifestObject],
@@ -63,7 +63,7 @@ impl<'o> Labellers<'o> {
         let roles = RoleResolver::new(set.roles());
         let labels = |binding: &&Binding| {
             let role = roles.resolve(&binding.role, &binding.namespace);
-            role.is_ok_and(|role| are_changed_by(&role.rules))
+            role.is_ok_and(|role| can_change_namespace_labels(&role.rules))
         };
         let bindings = set.bindings().filter(labels);
         let bound = bindings.flat_map(|binding| &binding.subjects);
@@ -105,10 +105,10 @@ impl<'o> Labellers<'o> {
 pub(crate) fn lint(
     policy: &AuthorizationPolicy,
     cluster: Option<&str>,
-    labellers: &Labellers<'_>,
+    labellers: &NamespaceLabelEditors<'_>,
     lint: &mut Lint<'_>,
 ) {
-    let mut asking = asking(policy).peekable();
+    let mut asking = rules_with_label_selectors(policy).peekable();
     // Most policies need no labels, and there may be many subjects.
     if asking.peek().is_none() {
         return;
@@ -121,12 +121,12 @@ pub(crate) fn lint(
             "users who may change the labels of Namespaces decide where this applies: {who}; guard the labels \
              with a ValidatingAdmissionPolicy"
         );
-        lint.suspicious(&at(index), message);
+        lint.suspicious(&selector_path(index), message);
     }
 }
 
 /// Whether one of the RBAC `rules` allows changing labels of Namespaces.
-pub(crate) fn are_changed_by(rules: &[Rule]) -> bool {
+pub(crate) fn can_change_namespace_labels(rules: &[Rule]) -> bool {
     let names = |rule: &Rule| RESOURCES.iter().any(|name| rule.resources.includes(name));
     rules
         .iter()
@@ -175,7 +175,7 @@ pub(crate) fn lint_unknown_namespaces(objects: &[&ManifestObject], options: &Opt
         let selectors = if unknown { selectors(object) } else { Vec::new() };
         let asking = selectors
             .into_iter()
-            .filter(|(_, selector)| !selector.asks_for_the_name_alone());
+            .filter(|(_, selector)| !selector.requires_only_the_name());
         asking.map(move |(path, _)| (object, path))
     });
     let Some((object, path)) = asking.next() else {
@@ -349,7 +349,7 @@ fn odd_resource_request(asked: &ResourceAttributes<'_>, policies: &PolicySet) ->
     let groups = [asked.group.to_string()];
     // Resources are not looked up in rules: a rule for several groups may name resources that only
     // one of them has.
-    let others = impersonation::other_questions(&asked.verb, &asked.group, &resource);
+    let others = impersonation::constrained_mode_hint(&asked.verb, &asked.group, &resource);
     [verb, group, odd_resource(&groups, &resource), others]
         .into_iter()
         .flatten()

@@ -16,7 +16,7 @@ use crate::field::FieldPath;
 use crate::model::{Attributes, Deadline, Decision, ResourceAttributes, Target, Time, User, Validity};
 
 /// A request that a cluster depends on.
-struct Need {
+struct EssentialRequest {
     what: &'static str,
     verb: &'static str,
     group: &'static str,
@@ -25,7 +25,7 @@ struct Need {
 }
 
 /// Requests that no Deny for everybody should match. A Deny with wildcards matches all of them.
-const NEEDS: [Need; 5] = [
+const ESSENTIAL_REQUESTS: [EssentialRequest; 5] = [
     need("reading secrets", "get", "", "secrets", "kube-system"),
     need(
         "renewing leases",
@@ -60,8 +60,8 @@ const fn need(
     group: &'static str,
     resource: &'static str,
     namespace: &'static str,
-) -> Need {
-    Need {
+) -> EssentialRequest {
+    EssentialRequest {
         what,
         verb,
         group,
@@ -91,7 +91,7 @@ pub(crate) fn lint(policy: &AuthorizationPolicy, never_deny: &NeverDeny, lint: &
 }
 
 /// Returns path and message if `policy`, written as `document`, is a lock-out that is not
-/// confirmed: an enforced Deny or Limit for everybody that denies one of [`NEEDS`]. Its conditions
+/// confirmed: an enforced Deny or Limit for everybody that denies one of [`ESSENTIAL_REQUESTS`]. Its conditions
 /// are evaluated for these requests, and may exclude them.
 pub(crate) fn lock_out<'d>(
     policy: &AuthorizationPolicy,
@@ -126,7 +126,7 @@ pub(crate) fn lock_out<'d>(
     if needs.is_empty() {
         return None;
     }
-    let whom = in_words(&hit(&set));
+    let whom = in_words(&denied_users(&set));
     let name = policy.subjects.get(subject).map(|subject| subject.name.as_str());
     let message = format!(
         "this refuses everybody (`{}`), you included, {}, which locks out {whom}: use narrower `subjects`, or \
@@ -140,19 +140,23 @@ pub(crate) fn lock_out<'d>(
     ))
 }
 
-/// Those of [`NEEDS`] that `set` denies to `user`, who has the groups that the name implies.
+/// Those of [`ESSENTIAL_REQUESTS`] that `set` denies to `user`, who has the groups that the name implies.
 fn denied(set: &PolicySet, user: &str) -> Vec<&'static str> {
     let groups = groups(user);
     let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-    let denies = |need: &&Need| {
+    let denies = |need: &&EssentialRequest| {
         let authorization = set.authorize(&need.asked_by(user, &groups), Time::UNIX_EPOCH);
         authorization.decision == Decision::Deny
     };
-    NEEDS.iter().filter(denies).map(|need| need.what).collect()
+    ESSENTIAL_REQUESTS
+        .iter()
+        .filter(denies)
+        .map(|need| need.what)
+        .collect()
 }
 
-/// The users who are denied one of [`NEEDS`].
-fn hit(set: &PolicySet) -> Vec<String> {
+/// The users who are denied one of [`ESSENTIAL_REQUESTS`].
+fn denied_users(set: &PolicySet) -> Vec<String> {
     let identities = CONTROL_PLANE.iter().chain(&WORKLOADS);
     identities
         .map(|identity| identity.replace('*', "NAME"))
@@ -191,9 +195,9 @@ fn in_words(hit: &[String]) -> String {
     words.join(", ")
 }
 
-// === impl Need ===
+// === impl EssentialRequest ===
 
-impl Need {
+impl EssentialRequest {
     fn asked_by<'a>(&self, user: &'a str, groups: &[&'a str]) -> Attributes<'a> {
         let groups = groups.iter().copied().chain([AUTHENTICATED]);
         Attributes {
@@ -317,7 +321,7 @@ pub(crate) fn lint_unasked(policy: &AuthorizationPolicy, asked: &[Authorizer], l
         return;
     }
     for (index, subject) in policy.subjects.iter().enumerate() {
-        let Some(condition) = skipped_by(subject, asked) else {
+        let Some(condition) = excluding_condition(subject, asked) else {
             continue;
         };
         let message = format!(
@@ -334,11 +338,11 @@ pub(crate) fn lint_unasked(policy: &AuthorizationPolicy, asked: &[Authorizer], l
 /// exclude `subject`. False for a name that ends in `*`, which is a prefix in some kinds.
 #[must_use]
 pub fn is_never_asked_about(subject: &Subject, asked: &[Authorizer]) -> bool {
-    !asked.is_empty() && skipped_by(subject, asked).is_some()
+    !asked.is_empty() && excluding_condition(subject, asked).is_some()
 }
 
 /// The condition that is false for every sample request of `subject`.
-fn skipped_by(subject: &Subject, asked: &[Authorizer]) -> Option<String> {
+fn excluding_condition(subject: &Subject, asked: &[Authorizer]) -> Option<String> {
     let user = user(subject)?;
     let mut by = None;
     for (verb, group, resource, namespace) in REQUESTS {
@@ -356,7 +360,7 @@ fn skipped_by(subject: &Subject, asked: &[Authorizer]) -> Option<String> {
         for authorizer in asked {
             match authorizer.relevance(&attributes, Deadline::NEVER) {
                 Relevance::Skipped(condition) => by = Some(condition),
-                Relevance::Asked | Relevance::Failed(_) => return None,
+                Relevance::Called | Relevance::Failed(_) => return None,
             }
         }
     }
@@ -431,12 +435,12 @@ mod tests {
             ..Objects::default()
         };
         let set = |never_deny: &NeverDeny| PolicySet::new(objects.clone(), never_deny);
-        let hit_at_all = hit(&set(&NeverDeny::nobody()));
+        let hit_at_all = denied_users(&set(&NeverDeny::nobody()));
         for identity in CONTROL_PLANE.iter().chain(&WORKLOADS) {
             let name = identity.replace('*', "NAME");
             assert!(hit_at_all.contains(&name), "{name}");
         }
-        let words = in_words(&hit(&set(&NeverDeny::default())));
+        let words = in_words(&denied_users(&set(&NeverDeny::default())));
         assert_eq!(
             words,
             "`system:kube-proxy`, `system:serviceaccount:NAMESPACE:NAME`, \

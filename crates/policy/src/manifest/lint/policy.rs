@@ -6,8 +6,8 @@ use super::impersonation::impersonations;
 use super::known::{CONSTRAINED, danger, is_everybody};
 use super::{labels, left_out, lockout};
 use crate::authorization::matching::{
-    ClusterScoped, NamespacePattern, Narrowness, ResourcePattern, Wildcard, asks_for_collection,
-    compare_path_rule, compare_resource_rule, is_known_cluster_scoped,
+    ClusterScoped, NamespacePattern, Narrowness, ResourcePattern, Wildcard, compare_path_rule,
+    compare_resource_rule, is_collection_verb, is_known_cluster_scoped,
 };
 use crate::authorization::rbac::PathPattern;
 use crate::authorization::{AuthorizationPolicy, Effect, NeverDeny, ResourceRule, Subject, SubjectKind};
@@ -110,11 +110,11 @@ fn inner_stars(paths: &[PathPattern], path: &FieldPath, lint: &mut Lint<'_>) {
 fn lists_of_all_namespaces(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
     // A rule that excludes namespaces does not allow requests for all namespaces.
     let lists = rule.exclude_namespaces.is_empty()
-        && rule.verbs.as_slice().iter().any(|verb| asks_for_collection(verb));
+        && rule.verbs.as_slice().iter().any(|verb| is_collection_verb(verb));
     let Some(index) = rule
         .namespaces
         .iter()
-        .position(|namespace| *namespace == NamespacePattern::Without)
+        .position(|namespace| *namespace == NamespacePattern::ClusterScope)
         .filter(|_| lists)
     else {
         return;
@@ -136,7 +136,7 @@ fn lists_of_all_namespaces(rule: &ResourceRule, path: &FieldPath, lint: &mut Lin
 fn every_namespace_but_none(rule: &ResourceRule, path: &FieldPath, lint: &mut Lint<'_>) {
     let all = NamespacePattern::Prefix(String::new());
     let every = rule.namespaces.iter().position(|namespace| *namespace == all);
-    if let Some(index) = every.filter(|_| !rule.namespaces.contains(&NamespacePattern::Without)) {
+    if let Some(index) = every.filter(|_| !rule.namespaces.contains(&NamespacePattern::ClusterScope)) {
         let message = "`*` matches every namespace, but not requests without one, such as those for \
                        cluster-scoped objects: remove `namespaces` to deny these too";
         lint.suspicious(&path.index(index), message);
@@ -299,18 +299,18 @@ const DISCOVERY: [&str; 8] = [
 ];
 
 /// Verb, API group, resource and name of a request without a namespace.
-type Asked = (&'static str, &'static str, &'static str, &'static str);
+type SampleRequest = (&'static str, &'static str, &'static str, &'static str);
 
 /// The self reviews that `system:basic-user` grants to everybody, for `kubectl auth can-i` and
 /// `kubectl auth whoami`.
-const SELF_REVIEWS: [Asked; 3] = [
+const SELF_REVIEWS: [SampleRequest; 3] = [
     ("create", "authorization.k8s.io", "selfsubjectaccessreviews", ""),
     ("create", "authorization.k8s.io", "selfsubjectrulesreviews", ""),
     ("create", "authentication.k8s.io", "selfsubjectreviews", ""),
 ];
 
 /// Checks that allow the impersonation of any user.
-const IMPERSONATION: [Asked; 2] = [
+const IMPERSONATION: [SampleRequest; 2] = [
     ("impersonate", "", "users", "somebody"),
     (
         "impersonate:user-info",
@@ -337,7 +337,7 @@ fn lint_limit(policy: &AuthorizationPolicy, lint: &mut Lint<'_>) {
 fn discovery(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Lint<'_>) {
     let missing = DISCOVERY
         .into_iter()
-        .filter(|pattern| !holds_path(policy, pattern));
+        .filter(|pattern| !matches_path(policy, pattern));
     let missing: Vec<String> = missing.map(|pattern| format!("\"{pattern}\"")).collect();
     if !missing.is_empty() {
         let message = format!(
@@ -352,7 +352,7 @@ fn discovery(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Lint<'_>
 fn self_reviews(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Lint<'_>) {
     let missing = SELF_REVIEWS
         .into_iter()
-        .filter(|review| holding(policy, *review).is_none());
+        .filter(|review| matching_rule(policy, *review).is_none());
     let (mut groups, resources): (Vec<&str>, Vec<&str>) =
         missing.map(|(_, group, resource, _)| (group, resource)).unzip();
     groups.dedup();
@@ -368,7 +368,9 @@ fn self_reviews(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Lint<
 }
 
 fn impersonation(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Lint<'_>) {
-    let rule = IMPERSONATION.into_iter().find_map(|asked| holding(policy, asked));
+    let rule = IMPERSONATION
+        .into_iter()
+        .find_map(|asked| matching_rule(policy, asked));
     if let Some(rule) = rule {
         let message = "this lets users impersonate others, to whom the Limit does not apply: name the verbs, \
             or set `namespaces`";
@@ -377,13 +379,16 @@ fn impersonation(policy: &AuthorizationPolicy, path: &FieldPath, lint: &mut Lint
 }
 
 /// Whether a rule matches a path, or all paths of a pattern.
-fn holds_path(policy: &AuthorizationPolicy, pattern: &str) -> bool {
+fn matches_path(policy: &AuthorizationPolicy, pattern: &str) -> bool {
     let mut rules = policy.non_resource_rules.iter();
     rules.any(|rule| compare_path_rule(Effect::Limit, rule, pattern, "get").is_match())
 }
 
 /// The index of the first rule that matches a request.
-fn holding(policy: &AuthorizationPolicy, (verb, group, resource, name): Asked) -> Option<usize> {
+fn matching_rule(
+    policy: &AuthorizationPolicy,
+    (verb, group, resource, name): SampleRequest,
+) -> Option<usize> {
     let request = ResourceAttributes {
         verb: verb.into(),
         group: group.into(),

@@ -15,7 +15,7 @@ use crate::admission::apply::Schemas;
 use crate::admission::{Applicability, Expression, ExpressionEnvironment, GroupVersionKind};
 use crate::document::{Node, Value};
 use crate::field::{Fault, FaultKind, FieldPath};
-use crate::manifest::report::within;
+use crate::manifest::report::error_place;
 use portcullis_cel::{
     CompileBudget, CompileError, CompileErrorKind, ObjectPart, PartStep, Type, Version, compared_parts,
     copied_parts,
@@ -112,7 +112,7 @@ impl TypeCheck<'_, '_> {
                 if unknown_field(&error.message).is_some() {
                     self.warn(&path.field("expression"), &error);
                 }
-                self.environment.add_faulty_variable(name);
+                self.environment.declare_uncompiled_variable(name);
             }
         }
         for (path, validation) in items(spec, &root, "validations") {
@@ -153,7 +153,7 @@ impl TypeCheck<'_, '_> {
 
     fn warn(&mut self, path: &FieldPath, error: &CompileError) {
         let meant = self.meant(&error.message);
-        let (place, wrong) = within(self.lint.document(), path, error);
+        let (place, wrong) = error_place(self.lint.document(), path, error);
         let message = format!("for objects of {}: {wrong}{meant}", self.kind);
         self.lint
             .faults

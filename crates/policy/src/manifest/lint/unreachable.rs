@@ -39,12 +39,12 @@ pub(crate) struct Denies<'p> {
     denies: Vec<(&'p AuthorizationPolicy, Option<&'p str>)>,
     /// For each sort of words, the indices of the Denies that contain a word, so that a policy is
     /// compared with few of many.
-    by_word: [HashMap<String, Vec<usize>>; Words::ALL.len()],
+    by_word: [HashMap<String, Vec<usize>>; IndexKey::ALL.len()],
 }
 
 /// A sort of words of a policy, by which Denies are indexed.
 #[derive(Clone, Copy)]
-enum Words {
+enum IndexKey {
     Subjects,
     Resources,
     Namespaces,
@@ -62,9 +62,9 @@ impl<'p> Denies<'p> {
     /// Collects the Denies among `policies`, each with the only cluster that it applies to.
     pub(crate) fn new(policies: impl Iterator<Item = (&'p AuthorizationPolicy, Option<&'p str>)>) -> Self {
         let denies: Vec<_> = policies.filter(|(policy, _)| always_denies(policy)).collect();
-        let mut by_word: [HashMap<String, Vec<usize>>; Words::ALL.len()] = Default::default();
+        let mut by_word: [HashMap<String, Vec<usize>>; IndexKey::ALL.len()] = Default::default();
         for (index, (deny, _)) in denies.iter().enumerate() {
-            for (sort, found) in Words::ALL.into_iter().zip(&mut by_word) {
+            for (sort, found) in IndexKey::ALL.into_iter().zip(&mut by_word) {
                 for word in sort.of(deny) {
                     found.entry(word).or_default().push(index);
                 }
@@ -101,12 +101,12 @@ impl<'p> Denies<'p> {
         if self.denies.len() <= MAX_UNINDEXED_DENIES {
             return self.denies.clone();
         }
-        let found = |(sort, denies): (Words, &HashMap<String, Vec<usize>>)| {
-            let wider = sort.wider_than_first(policy)?;
+        let found = |(sort, denies): (IndexKey, &HashMap<String, Vec<usize>>)| {
+            let wider = sort.covering_words(policy)?;
             let found = wider.iter().filter_map(|word| denies.get(word));
             Some(found.flatten().copied().collect::<Vec<usize>>())
         };
-        let sorts = Words::ALL.into_iter().zip(&self.by_word);
+        let sorts = IndexKey::ALL.into_iter().zip(&self.by_word);
         let mut fewest = sorts.filter_map(found).min_by_key(Vec::len).unwrap_or_default();
         fewest.sort_unstable();
         fewest.dedup();
@@ -115,7 +115,7 @@ impl<'p> Denies<'p> {
     }
 }
 
-impl Words {
+impl IndexKey {
     const ALL: [Self; 5] = [
         Self::Subjects,
         Self::Resources,
@@ -145,7 +145,7 @@ impl Words {
     }
 
     /// The words that cover the first word of `policy`; `None` if it has none of this sort.
-    fn wider_than_first(self, policy: &AuthorizationPolicy) -> Option<Vec<String>> {
+    fn covering_words(self, policy: &AuthorizationPolicy) -> Option<Vec<String>> {
         let rule = policy.resource_rules.first();
         let first = |word: Option<String>| word.unwrap_or_else(|| ANY.to_owned());
         let (word, has_patterns) = match self {

@@ -169,7 +169,9 @@ fn loopback(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
     let WebhookTarget::Url(url) = &webhook.client.target else {
         return;
     };
-    let Ok(url) = UrlValue::read(url) else { return };
+    let Ok(url) = UrlValue::parse_reference(url) else {
+        return;
+    };
     let host = url.hostname();
     let address = host.parse::<std::net::IpAddr>();
     if host == "localhost" || address.is_ok_and(|address| address.is_loopback()) {

@@ -147,7 +147,7 @@ fn validate_with(set: &PolicySet, shown: &Shown<'_>, is_allowed_elsewhere: bool)
         written: object.root(),
     };
     let run = RunOptions {
-        grants: Some(GrantReview {
+        reauthorization: Some(GrantReview {
             policies: set,
             is_allowed_elsewhere,
         }),

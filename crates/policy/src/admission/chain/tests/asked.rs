@@ -58,7 +58,10 @@ fn a_run_may_be_limited_to_one_configuration() {
         of("b", "once b=1"),
         of("b", "once c=1"),
     ]);
-    assert!(set.has(Phase::Mutate, "b") && !set.has(Phase::Validate, "c"));
+    assert!(
+        set.has_policy_or_configuration(Phase::Mutate, "b")
+            && !set.has_policy_or_configuration(Phase::Validate, "c")
+    );
     let access = PolicySet::default();
     let (object, mut asked) = (pod(), Vec::new());
     let limited = RunOptions {
@@ -94,7 +97,7 @@ fn a_webhook_in_shadow_decides_nothing() {
         let compared: Vec<Comparison> = outcome
             .shadows
             .iter()
-            .map(|call| compare(call, &request, behave(&call.webhook.name, call, &object), None))
+            .map(|call| shadow_result(call, &request, behave(&call.webhook.name, call, &object), None))
             .collect();
         assert_eq!(
             compared[0].changed,
@@ -196,7 +199,7 @@ fn a_condition_without_time_lets_nothing_pass() {
             };
             let request = mk_request(&object);
             match Chain::new(phase).advance(&set, &request, limited, Vec::new()) {
-                Progress::Ask(_) => is_asked = true,
+                Progress::Calls(_) => is_asked = true,
                 Progress::Done(outcome) => {
                     let code = outcome.denial.map(|denial| denial.code);
                     assert_eq!(code, Some(504), "{phase:?} after {looks} looks");

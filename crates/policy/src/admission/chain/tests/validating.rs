@@ -7,7 +7,7 @@ fn validating_webhooks_are_asked_at_once_and_the_first_denial_in_their_order_is_
     let access = PolicySet::default();
     let set = mk_set(vec![mk_webhook("a"), mk_webhook("b"), mk_webhook("c")]);
     let mut chain = Chain::new(Phase::Validate);
-    let Progress::Ask(calls) = chain.advance(
+    let Progress::Calls(calls) = chain.advance(
         &set,
         &request,
         RunOptions::new(&access, Time::UNIX_EPOCH),

@@ -2,10 +2,10 @@
 
 use super::*;
 
-fn subject<'s>(request: &'s Request<'s>, equivalents: &'s Equivalents) -> MatchSubject<'s> {
+fn subject<'s>(request: &'s Request<'s>, equivalents: &'s Equivalents) -> MatchInput<'s> {
     static NAMESPACES: std::sync::LazyLock<FixedNamespaces> =
         std::sync::LazyLock::new(|| FixedNamespaces::new([]));
-    MatchSubject {
+    MatchInput {
         request,
         object: None,
         namespaces: &*NAMESPACES,

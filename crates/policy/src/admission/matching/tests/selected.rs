@@ -94,7 +94,7 @@ fn a_namespace_that_is_not_known_may_be_taken_to_have_its_name_alone() {
             ..Constraints::default()
         };
         let matches = |missing| {
-            let subject = MatchSubject {
+            let subject = MatchInput {
                 request: &request,
                 object: request.object,
                 namespaces: &nobody,

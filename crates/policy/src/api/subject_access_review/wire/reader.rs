@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use portcullis_cel::json::{JsonError, MAX_DEPTH, plain_end};
+use portcullis_cel::json::{JsonError, MAX_DEPTH, find_escape};
 
 /// The input and a position in it.
 pub(crate) struct Reader<'a> {
@@ -144,7 +144,7 @@ impl<'a> Reader<'a> {
         }
         self.at += 1;
         let begin = self.at;
-        self.at = plain_end(self.text.as_bytes(), self.at);
+        self.at = find_escape(self.text.as_bytes(), self.at);
         self.string_with_escapes(begin).map(Cow::Owned)
     }
 
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
             return None;
         }
         let begin = self.at + 1;
-        let end = plain_end(bytes, begin);
+        let end = find_escape(bytes, begin);
         if bytes.get(end) != Some(&b'"') {
             return None;
         }
@@ -274,7 +274,7 @@ impl<'a> Reader<'a> {
                 None => return Err(self.expected("the end of the string")),
             }
             let begin = self.at;
-            self.at = plain_end(self.text.as_bytes(), self.at);
+            self.at = find_escape(self.text.as_bytes(), self.at);
             string.push_str(self.since(begin));
         }
     }

@@ -229,10 +229,10 @@ impl<'o> OneByOne<'o> {
         } = question;
         let place = if question.is_namespaced { place } else { "-" };
         let names = match question.name {
-            AskedName::None => vec![""],
-            AskedName::Is(name) => vec![name],
-            AskedName::Target => vec![target],
-            AskedName::Any => vec!["other", "", "x", "r0", "alice", "cluster-admin"],
+            QuestionName::None => vec![""],
+            QuestionName::Is(name) => vec![name],
+            QuestionName::Target => vec![target],
+            QuestionName::Any => vec!["other", "", "x", "r0", "alice", "cluster-admin"],
         };
         let dot = if group.is_empty() { "" } else { "." };
         let slash = if question.subresource.is_empty() { "" } else { "/" };
@@ -303,12 +303,13 @@ impl<'o> OneByOne<'o> {
                     .chain(["cluster-admin".to_owned()])
             };
             match kind.gives {
-                Gives::AccountsOfNamespace => {
+                StepTarget::AccountsOfNamespace => {
                     found.extend(accounts().filter(|one| may(one.0, "")).map(|one| one.2.clone()));
                 }
-                Gives::Controller(namespace, name) | Gives::ControllerOfNamespace(namespace, name) => {
+                StepTarget::Controller(namespace, name)
+                | StepTarget::ControllerOfNamespace(namespace, name) => {
                     let own = [namespace.to_owned()];
-                    let places = if matches!(kind.gives, Gives::Controller(..)) {
+                    let places = if matches!(kind.gives, StepTarget::Controller(..)) {
                         &self.namespaces[..]
                     } else {
                         &own
@@ -317,23 +318,23 @@ impl<'o> OneByOne<'o> {
                     let is_it = |one: &(&String, &String, _)| may && one.0 == namespace && one.1 == name;
                     found.extend(accounts().filter(is_it).map(|one| one.2.clone()));
                 }
-                Gives::Account => found.extend(
+                StepTarget::Account => found.extend(
                     accounts()
                         .filter(|one| may(one.0, one.1))
                         .map(|one| one.2.clone()),
                 ),
-                Gives::AllAccounts if may("-", "") => found.extend(accounts().map(|one| one.2.clone())),
-                Gives::AccountsOnNode if is_node => found.extend(accounts().map(|one| one.2.clone())),
-                Gives::AllAccounts | Gives::AccountsOnNode => {}
-                Gives::User => found.extend(named(|subject| match subject {
+                StepTarget::AllAccounts if may("-", "") => found.extend(accounts().map(|one| one.2.clone())),
+                StepTarget::AccountsOnNode if is_node => found.extend(accounts().map(|one| one.2.clone())),
+                StepTarget::AllAccounts | StepTarget::AccountsOnNode => {}
+                StepTarget::User => found.extend(named(|subject| match subject {
                     BruteActor::User(name) => Some(name),
                     _ => None,
                 })),
-                Gives::Group => found.extend(named(|subject| match subject {
+                StepTarget::Group => found.extend(named(|subject| match subject {
                     BruteActor::Group(name) => Some(name),
                     _ => None,
                 })),
-                Gives::UsersAndGroups if may("-", "") => {
+                StepTarget::UsersAndGroups if may("-", "") => {
                     let masters = BruteActor::masters();
                     let is_one =
                         |subject: &&BruteActor| user(subject) || matches!(subject, BruteActor::Group(_));
@@ -345,26 +346,29 @@ impl<'o> OneByOne<'o> {
                             .cloned(),
                     );
                 }
-                Gives::Nodes if may("-", "") => {
+                StepTarget::Nodes if may("-", "") => {
                     _ = found.insert(BruteActor::Group("system:nodes".to_owned()))
                 }
-                Gives::Bootstrappers if may("kube-system", "") => {
+                StepTarget::Bootstrappers if may("kube-system", "") => {
                     found.insert(BruteActor::Group("system:bootstrappers".to_owned()));
                 }
-                Gives::ClusterAdmin if may("-", "") => _ = found.insert(BruteActor::admin()),
-                Gives::UsersAndGroups | Gives::Nodes | Gives::Bootstrappers | Gives::ClusterAdmin => {}
-                Gives::ClusterRole => found.extend(
+                StepTarget::ClusterAdmin if may("-", "") => _ = found.insert(BruteActor::admin()),
+                StepTarget::UsersAndGroups
+                | StepTarget::Nodes
+                | StepTarget::Bootstrappers
+                | StepTarget::ClusterAdmin => {}
+                StepTarget::ClusterRole => found.extend(
                     cluster_roles()
                         .filter(|name| may("-", name))
                         .map(|name| BruteActor::Holder(None, name, None)),
                 ),
-                Gives::ClusterRoleInNamespace => {
+                StepTarget::ClusterRoleInNamespace => {
                     for place in &self.namespaces {
                         let roles = cluster_roles().filter(|name| may(place, name));
                         found.extend(roles.map(|name| BruteActor::Holder(None, name, Some(place.clone()))));
                     }
                 }
-                Gives::Role => {
+                StepTarget::Role => {
                     let roles = self.objects.roles.iter();
                     let roles =
                         roles.filter(|role| !role.namespace.is_empty() && may(&role.namespace, &role.name));
@@ -373,7 +377,7 @@ impl<'o> OneByOne<'o> {
                         BruteActor::Holder(place.clone(), role.name.clone(), place)
                     }));
                 }
-                Gives::WidenedClusterRole | Gives::WidenedRole => {
+                StepTarget::WidenedClusterRole | StepTarget::WidenedRole => {
                     found.extend(self.widened(actor, kind, with_denies));
                 }
             }
@@ -383,7 +387,7 @@ impl<'o> OneByOne<'o> {
 
     fn widened(&self, actor: &BruteActor, kind: &StepKind, with_denies: bool) -> BTreeSet<BruteActor> {
         let of = match kind.gives {
-            Gives::WidenedRole => RoleKind::Role,
+            StepTarget::WidenedRole => RoleKind::Role,
             _ => RoleKind::ClusterRole,
         };
         let user = actor.user();

@@ -69,7 +69,7 @@ fn set_of(
         access_requests: requests.into_iter().map(Arc::new).collect(),
         ..objects.into()
     };
-    PolicySet::new(objects, &NeverDeny::default()).trusting(Some(trust))
+    PolicySet::new(objects, &NeverDeny::default()).with_access_request_trust(Some(trust))
 }
 
 fn decides(set: &PolicySet, asked: &str, seconds: i64) -> Decision {
@@ -137,7 +137,11 @@ fn it_grants_to_the_uid_that_asked_alone() {
 fn without_trust_or_before_it_none_grants() {
     let set = set_of(vec![request()], Vec::new(), TRUST);
     assert_eq!(
-        decides(&set.clone().trusting(None), "get pods prod", 10_500),
+        decides(
+            &set.clone().with_access_request_trust(None),
+            "get pods prod",
+            10_500
+        ),
         Decision::NoOpinion
     );
     for (since, created, expected) in [
@@ -384,7 +388,7 @@ proptest! {
         let set = set_of(requests.clone(), refusing(true), trust);
         prop_assert_eq!(set.authorize(&attributes, at(now)).decision, expected);
         let states = requests.iter().filter(|request| {
-            let is_asked = request.is_of(&attributes.user);
+            let is_asked = request.is_requested_by(&attributes.user);
             is_asked && request.state(Some(trust), at(now)) == AccessRequestState::InForce
         });
         prop_assert!(states.count() >= granting.len());

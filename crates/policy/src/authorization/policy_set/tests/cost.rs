@@ -9,7 +9,7 @@ fn visited(objects: impl Fn(usize) -> Objects, many: usize, asked: &[Attributes<
         let set = set(objects(count));
         asked
             .iter()
-            .map(|asked| set.authorize(asked, Time::UNIX_EPOCH).visited)
+            .map(|asked| set.authorize(asked, Time::UNIX_EPOCH).compared_rules)
             .max()
             .unwrap()
     };

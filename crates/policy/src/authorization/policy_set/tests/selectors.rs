@@ -210,7 +210,7 @@ fn a_decision_looks_at_no_more_rules_with_more_namespaces_and_selectors() {
         let asked = asks(user("jane", &[]), "get pods ns7 p");
         let answer = set.authorize(&asked, Time::UNIX_EPOCH);
         assert_eq!(answer.cause.unwrap().name, "p7");
-        answer.visited
+        answer.compared_rules
     };
     assert_eq!([visited(10), visited(1_000)], [1, 1]);
 }

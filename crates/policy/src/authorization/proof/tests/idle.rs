@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 
 use super::{UNLIMITED, cases, instants, objects, targets, users, with_secrets};
-use crate::authorization::proof::pieces::Pieces;
-use crate::authorization::proof::{IdlePart, Region, idle_parts};
+use crate::authorization::proof::pieces::RegionsOfSet;
+use crate::authorization::proof::{RedundantPart, Region, redundant_parts};
 use crate::authorization::{Effect, NeverDeny, Objects, PolicySet, ResourceRule, Subject, fixtures};
 use crate::model::{Attributes, Validity};
 
 /// `objects` without what `part` of the policy `name` says.
-fn without(objects: &Objects, name: &str, part: &IdlePart) -> Objects {
+fn without(objects: &Objects, name: &str, part: &RedundantPart) -> Objects {
     let mut objects = objects.clone();
     let place = objects
         .policies
@@ -18,21 +18,21 @@ fn without(objects: &Objects, name: &str, part: &IdlePart) -> Objects {
         .unwrap();
     let policy = &mut objects.policies[place];
     match part {
-        IdlePart::Rule(rule) if *rule < policy.resource_rules.len() => {
+        RedundantPart::Rule(rule) if *rule < policy.resource_rules.len() => {
             policy.resource_rules.remove(*rule);
         }
-        IdlePart::Rule(rule) => {
+        RedundantPart::Rule(rule) => {
             policy
                 .non_resource_rules
                 .remove(rule - policy.resource_rules.len());
         }
-        IdlePart::Condition(condition, true) => {
+        RedundantPart::Condition(condition, true) => {
             policy.conditions.remove(*condition);
         }
-        IdlePart::Exclusion(subject) => {
+        RedundantPart::Exclusion(subject) => {
             policy.exclude_subjects.remove(*subject);
         }
-        IdlePart::Deny(_) | IdlePart::Allow(_) | IdlePart::Condition(_, false) => {
+        RedundantPart::Deny(_) | RedundantPart::Allow(_) | RedundantPart::Condition(_, false) => {
             objects.policies.remove(place);
         }
     }
@@ -78,7 +78,7 @@ proptest! {
         }
         let set = PolicySet::new(objects.clone(), &NeverDeny::default());
         let now = instants()[1];
-        let found = idle_parts(&set, now, UNLIMITED).unwrap();
+        let found = redundant_parts(&set, now, UNLIMITED).unwrap();
         let reduced: Vec<PolicySet> = found
             .iter()
             .map(|(name, part)| PolicySet::new(without(&objects, name, part), &NeverDeny::default()))
@@ -94,7 +94,7 @@ proptest! {
                 }
             }
         }
-        let pieces = Pieces::new(&set, None, UNLIMITED).unwrap();
+        let pieces = RegionsOfSet::new(&set, None, UNLIMITED).unwrap();
         for pieces_of in pieces.policies() {
             let policy = pieces_of.policy;
             let all = [false, true].into_iter().flat_map(Region::of_each_caller);
@@ -170,18 +170,18 @@ fn what_policies_say_in_vain_is_found() {
         ),
     ];
     let set = with_secrets(vec![Subject::group("dev")], policies);
-    let mut found = idle_parts(&set, instants()[0], UNLIMITED).unwrap();
+    let mut found = redundant_parts(&set, instants()[0], UNLIMITED).unwrap();
     found.sort();
     let expected = [
-        ("conditions", IdlePart::Condition(0, true)),
+        ("conditions", RedundantPart::Condition(0, true)),
         (
             "granted",
-            IdlePart::Allow(vec!["ClusterRoleBinding b".to_owned()]),
+            RedundantPart::Allow(vec!["ClusterRoleBinding b".to_owned()]),
         ),
-        ("idle", IdlePart::Deny(vec!["narrow".to_owned()])),
-        ("never", IdlePart::Condition(0, false)),
-        ("once", IdlePart::Rule(1)),
-        ("wide", IdlePart::Exclusion(1)),
+        ("idle", RedundantPart::Deny(vec!["narrow".to_owned()])),
+        ("never", RedundantPart::Condition(0, false)),
+        ("once", RedundantPart::Rule(1)),
+        ("wide", RedundantPart::Exclusion(1)),
     ];
     assert_eq!(found, expected.map(|(name, part)| (name.to_owned(), part)));
 }

@@ -2,11 +2,11 @@
 //! different policies.
 
 use super::*;
-use crate::authorization::{FORMER_GRANT_RETENTION_SECONDS, NEW_GRANT_DELAY_SECONDS};
+use crate::authorization::{NEW_GRANT_DELAY_SECONDS, REMOVED_GRANT_RETENTION_SECONDS};
 
 #[test]
 fn what_was_removed_narrowed_or_ended_is_judged_a_while_longer() {
-    let set = |text: &str, before: Option<&PolicySet>, now| policies_of(text).following(before, at(now));
+    let set = |text: &str, before: Option<&PolicySet>, now| policies_of(text).with_history(before, at(now));
     let bad = |set: &PolicySet, now: i64| {
         let shown = Shown {
             now: at(now),
@@ -18,20 +18,20 @@ fn what_was_removed_narrowed_or_ended_is_judged_a_while_longer() {
     let first = set(&allow, None, 0);
     let removed = set("", Some(&first), 1_000);
     let narrowed = set(&allow.replace("name: dev", "name: none"), Some(&first), 1_000);
-    let unknown = policies_of(&allow.replace("name: a", "name: b")).following(Some(&first), at(1_000));
+    let unknown = policies_of(&allow.replace("name: a", "name: b")).with_history(Some(&first), at(1_000));
     for after in [&removed, &narrowed] {
         let again = set("", Some(after), 1_300);
         for (now, expected) in [
             (1_000, true),
-            (1_000 + FORMER_GRANT_RETENTION_SECONDS - 1, true),
-            (1_000 + FORMER_GRANT_RETENTION_SECONDS, false),
+            (1_000 + REMOVED_GRANT_RETENTION_SECONDS - 1, true),
+            (1_000 + REMOVED_GRANT_RETENTION_SECONDS, false),
         ] {
             assert_eq!(bad(after, now), expected, "{now}");
             assert_eq!(bad(&again, now), expected, "{now}, after another change");
         }
     }
     assert!(
-        bad(&unknown, 1_000 + FORMER_GRANT_RETENTION_SECONDS),
+        bad(&unknown, 1_000 + REMOVED_GRANT_RETENTION_SECONDS),
         "its own rule is judged for ever"
     );
     // What it granted is judged as it was.
@@ -49,7 +49,7 @@ fn what_was_removed_narrowed_or_ended_is_judged_a_while_longer() {
     for (now, expected) in [
         (59, true),
         (60, true),
-        (60 + FORMER_GRANT_RETENTION_SECONDS, false),
+        (60 + REMOVED_GRANT_RETENTION_SECONDS, false),
     ] {
         assert_eq!(bad(&ended, now), expected, "{now}");
     }
@@ -63,8 +63,8 @@ fn soon_after_the_start_only_what_is_known_to_be_allowed_passes() {
         r#"verbs: [create], apiGroups: [""], resources: [pods/exec, services]"#,
         "",
     );
-    let set = policies_of(&reads).following(None, at(100));
-    let later = policies_of(&reads).following(Some(&set), at(400));
+    let set = policies_of(&reads).with_history(None, at(100));
+    let later = policies_of(&reads).with_history(Some(&set), at(400));
     let refused = |set: &PolicySet, operation, resource: &str, now| {
         let shown = Shown {
             now: at(now),
@@ -77,7 +77,7 @@ fn soon_after_the_start_only_what_is_known_to_be_allowed_passes() {
             set,
             Operation::Create,
             "pods",
-            99 + FORMER_GRANT_RETENTION_SECONDS,
+            99 + REMOVED_GRANT_RETENTION_SECONDS,
         );
         assert!(
             why.contains("that was removed earlier may have granted it"),
@@ -88,7 +88,7 @@ fn soon_after_the_start_only_what_is_known_to_be_allowed_passes() {
                 set,
                 Operation::Create,
                 "pods",
-                100 + FORMER_GRANT_RETENTION_SECONDS
+                100 + REMOVED_GRANT_RETENTION_SECONDS
             ),
             ""
         );
@@ -111,8 +111,8 @@ fn soon_after_the_start_only_what_is_known_to_be_allowed_passes() {
     }
     // Where nothing is ever granted on condition, and offline, nothing of the kind can have been.
     let unwatched = PolicySet::clone(&policies_of(&reads))
-        .reviewing(None)
-        .following(None, at(100));
+        .with_reviewed_resources(None)
+        .with_history(None, at(100));
     assert_eq!(refused(&unwatched, Operation::Create, "pods", 101), "");
     assert_eq!(refused(&policies_of(&reads), Operation::Create, "pods", 101), "");
 }
@@ -122,13 +122,13 @@ fn a_new_allow_grants_once_other_gateways_have_it() {
     let asked = review(user("ann", &["dev"]), "create pods");
     let allow = policy("a", "Allow", PODS, GOOD);
     let decides = |set: &PolicySet, now: i64| set.authorize(&asked, at(now)).decision;
-    let first = policies_of(&allow).following(None, at(100));
+    let first = policies_of(&allow).with_history(None, at(100));
     assert_eq!(decides(&first, 99 + NEW_GRANT_DELAY_SECONDS), Decision::NoOpinion);
     assert_eq!(decides(&first, 100 + NEW_GRANT_DELAY_SECONDS), Decision::Allow);
     // The same is not new, a wider one is.
-    let same = policies_of(&allow).following(Some(&first), at(500));
+    let same = policies_of(&allow).with_history(Some(&first), at(500));
     assert_eq!(decides(&same, 500), Decision::Allow);
-    let wider = policies_of(&allow.replace("== 'good'", "!= ''")).following(Some(&same), at(500));
+    let wider = policies_of(&allow.replace("== 'good'", "!= ''")).with_history(Some(&same), at(500));
     assert_eq!(decides(&wider, 500), Decision::NoOpinion);
     assert_eq!(decides(&wider, 500 + NEW_GRANT_DELAY_SECONDS), Decision::Allow);
 }
@@ -151,8 +151,8 @@ fn admits(replica: &PolicySet, is: &str, now: i64) -> bool {
 #[test]
 fn a_new_allow_grants_nothing_before_replicas_that_are_a_little_behind_judge_it() {
     let allow = policy("a", "Allow", PODS, GOOD);
-    let before = policies_of("").following(None, at(0));
-    let since = |read: i64| policies_of(&allow).following(Some(&before), at(read));
+    let before = policies_of("").with_history(None, at(0));
+    let since = |read: i64| policies_of(&allow).with_history(Some(&before), at(read));
     let first = since(1_000);
     for lag in [0, 1, NEW_GRANT_DELAY_SECONDS] {
         for now in 1_000..1_000 + 3 * NEW_GRANT_DELAY_SECONDS {
@@ -173,18 +173,18 @@ fn a_new_allow_grants_nothing_before_replicas_that_are_a_little_behind_judge_it(
     let late = 1_000 + NEW_GRANT_DELAY_SECONDS;
     assert!(grants(&first, late) && admits(&before, "bad", late));
     // One that was just started knows what it does not know.
-    let started = policies_of("").following(None, at(late));
+    let started = policies_of("").with_history(None, at(late));
     assert!(!admits(&started, "bad", late));
 }
 
 #[test]
 fn what_a_replica_grants_that_has_not_read_a_removal_the_others_judge() {
     let allow = policy("a", "Allow", PODS, GOOD);
-    let behind = policies_of(&allow).following(None, at(0));
+    let behind = policies_of(&allow).with_history(None, at(0));
     let narrower = allow.replace("verbs: [create, ", "verbs: [");
     for changed in ["", narrower.as_str()] {
-        let ahead = policies_of(changed).following(Some(&behind), at(1_000));
-        for now in [1_000, 1_300, 999 + FORMER_GRANT_RETENTION_SECONDS] {
+        let ahead = policies_of(changed).with_history(Some(&behind), at(1_000));
+        for now in [1_000, 1_300, 999 + REMOVED_GRANT_RETENTION_SECONDS] {
             assert!(grants(&behind, now) && !grants(&ahead, now));
             for replica in [&ahead, &behind] {
                 assert!(!admits(replica, "bad", now), "{now}");
