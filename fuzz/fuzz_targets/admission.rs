@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use libfuzzer_sys::fuzz_target;
 use portcullis_policy::api::AdmissionReview;
 use portcullis_policy::model::Time;
-use portcullis_policy::admission::webhook::nobody;
+use portcullis_policy::admission::webhook::fail_every_call;
 use portcullis_policy::admission::{AdmissionSet, Chain, Phase, RunOptions};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_cel::json::Document;
@@ -23,7 +23,7 @@ fuzz_target!(|body: &[u8]| {
         return;
     };
     for phase in Phase::ALL {
-        let outcome = Chain::run(phase, &SET, &review.request, RunOptions::new(&**POLICIES, Time::UNIX_EPOCH), &mut nobody);
+        let outcome = Chain::run(phase, &SET, &review.request, RunOptions::new(&**POLICIES, Time::UNIX_EPOCH), &mut fail_every_call);
         let reply = review.reply(&review.within_version(outcome));
         let _: serde_json::Value = serde_json::from_slice(&reply).expect("a reply is JSON");
     }

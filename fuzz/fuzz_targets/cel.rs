@@ -28,7 +28,7 @@ fuzz_target!(|data: &[u8]| -> Corpus {
     let document = Document::parse_bytes(object).ok();
     let object = document.as_ref().map(|document| Value::json(document.root()));
     let name = Value::String("name".to_owned().into());
-    let mut activation = Activation::of(&ENVIRONMENT, [object, Some(name)]);
+    let mut activation = Activation::with_values(&ENVIRONMENT, [object, Some(name)]);
     let _ = program.evaluate(&mut activation, &mut Budget::new(COST));
     Corpus::Keep
 });

@@ -32,7 +32,7 @@ fuzz_target!(|data: &[u8]| -> Corpus {
     };
     for program in &*PROGRAMS {
         let variables = [text, pattern].map(|text| Some(Value::String(text.to_owned().into())));
-        let mut activation = Activation::of(&ENVIRONMENT, variables);
+        let mut activation = Activation::with_values(&ENVIRONMENT, variables);
         let _ = program.evaluate(&mut activation, &mut Budget::new(COST));
     }
     // As a constant it is compiled with the expression.

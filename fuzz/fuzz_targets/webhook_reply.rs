@@ -7,7 +7,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use portcullis_policy::api::{AdmissionReview, verify};
 use portcullis_policy::model::Time;
-use portcullis_policy::admission::webhook::WebhookAnswer;
+use portcullis_policy::admission::webhook::WebhookCallResult;
 use portcullis_policy::admission::{AdmissionSet, Chain, Phase, RunOptions};
 use portcullis_policy::authorization::PolicySet;
 use portcullis_cel::json::Document;
@@ -42,7 +42,7 @@ static DOCUMENT: LazyLock<Document<'static>> = LazyLock::new(|| Document::parse(
 
 fuzz_target!(|reply: &[u8]| {
     let review = AdmissionReview::decode(&DOCUMENT).expect("a review");
-    let mut ask = |call: &_| WebhookAnswer {
+    let mut ask = |call: &_| WebhookCallResult {
         result: verify(call, "u", Phase::Mutate, reply),
         took: Duration::ZERO,
     };

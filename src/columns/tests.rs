@@ -65,7 +65,7 @@ fn what_is_packed_is_read_back_member_by_member() {
     let folder = tempfile::tempdir().unwrap();
     // Reasons that are too much for a dictionary, behind some that are not.
     let with_reason = |number: u64| {
-        let mut line = decision(number, number % 2 == 0);
+        let mut line = decision(number, number.is_multiple_of(2));
         line["reason"] = match number {
             ..1000 => json!("short"),
             _ => json!(format!("{number:04} ").repeat(40)),

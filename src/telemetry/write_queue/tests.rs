@@ -22,9 +22,11 @@ impl BatchWriter<Vec<(usize, usize)>> for Gate {
     }
 }
 
-type Numbers = WriteQueue<Vec<(usize, usize)>>;
+type Numbers = WriteQueue<Batch>;
+/// The worker and the number of each item.
+type Batch = Vec<(usize, usize)>;
 
-fn gated(limit: usize) -> (Numbers, IntCounter, Sender<()>, Receiver<Vec<(usize, usize)>>) {
+fn gated(limit: usize) -> (Numbers, IntCounter, Sender<()>, Receiver<Batch>) {
     let (give, leave) = mpsc::channel();
     let (taken, receive) = mpsc::channel();
     let dropped = IntCounter::new("dropped", "items").unwrap();

@@ -5,6 +5,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::authorization::authorizer::Authorizer;
+use crate::authorization::{Condition, FailurePolicy, NeverDeny};
 
 /// Objects of every sort, some in two versions, some faulty, some that another makes
 /// dangerous, redundant or a duplicate.
@@ -245,6 +247,48 @@ fn policies(
         }
     }
     Ok(changed.policies)
+}
+
+/// Warnings that are kept with their file are not those of other options.
+#[test]
+fn a_set_with_other_options_has_the_warnings_of_a_load_from_nothing() {
+    let texts = [OBJECTS[13], OBJECTS[14]].join("\n---\n");
+    let objects = vec![Arc::new(SourceObjects::read(
+        &source(&texts),
+        Version::NEWEST,
+        None,
+    ))];
+    let asked = Authorizer {
+        name: "portcullis".to_owned(),
+        match_conditions: vec![
+            Condition::compile(Version::NEWEST, "not-jane", "request.user != 'jane'").unwrap(),
+        ],
+        failure_policy: FailurePolicy::Deny,
+    };
+    let never_deny = NeverDeny {
+        users: vec!["jane".to_owned()],
+        ..NeverDeny::default()
+    };
+    let (set, first) = ObjectSet::new(objects.clone(), &options(), None);
+    for other in [
+        Options {
+            enforce_authorization: true,
+            ..options()
+        },
+        Options {
+            never_deny,
+            ..options()
+        },
+        Options {
+            api_server_webhooks: vec![asked],
+            ..options()
+        },
+    ] {
+        let (_, expected) = ObjectSet::new(objects.clone(), &other, None);
+        let (_, faults) = ObjectSet::new(objects.clone(), &other, set.as_ref());
+        assert_eq!(faults.to_string(), expected.to_string());
+        assert_ne!(faults, first, "the options make no difference");
+    }
 }
 
 proptest! {
