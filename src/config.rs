@@ -258,10 +258,7 @@ fn parse_with(
                 Fault::error(
                     place,
                     FaultKind::TooMany,
-                    format!(
-                        "a file may contain only one \
-                {KIND}"
-                    ),
+                    format!("a file may contain only one {KIND}"),
                 )
             };
             (None, single_fault(other_kind(first).unwrap_or_else(too_many)))

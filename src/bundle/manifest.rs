@@ -337,7 +337,7 @@ mod tests {
             (
                 r#"{"schemaVersion""#,
                 r#"[{"schemaVersion""#,
-                "not that of a bundle",
+                "not one of a bundle",
             ),
         ] {
             let changed = text.replace(from, to);

@@ -354,7 +354,7 @@ mod tests {
         let refusal = ErrorResponse::of(StatusCode::FORBIDDEN, status.as_bytes());
         assert_eq!((refusal.code, &*refusal.message), (403, "roles is forbidden"));
         let page = ErrorResponse::of(StatusCode::NOT_FOUND, b"404 page not found\n");
-        assert_eq!(page.message, "the answer is 404 Not Found, without a reason");
+        assert_eq!(page.message, "the response is 404 Not Found, without a reason");
         let long = json!({"message": "x".repeat(50_000)}).to_string();
         assert!(
             ErrorResponse::of(StatusCode::NOT_FOUND, long.as_bytes())

@@ -219,15 +219,15 @@ mod tests {
             ),
             (
                 "{path: '-', folder: d}",
-                "decisionLog.folder: Invalid value: only with `format: parquet`",
+                "decisionLog.folder: Invalid value: allowed only with `format: parquet`",
             ),
             (
                 "{path: '-', format: json, maxAge: 1d}",
-                "decisionLog.maxAge: Invalid value: only with",
+                "decisionLog.maxAge: Invalid value: allowed only with",
             ),
             (
                 "{path: '-', maxBytes: 1Gi}",
-                "decisionLog.maxBytes: Invalid value: only with",
+                "decisionLog.maxBytes: Invalid value: allowed only with",
             ),
             (
                 "{format: orc, path: '-'}",

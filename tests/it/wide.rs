@@ -112,7 +112,7 @@ fn assert_none_in_common(tracer: &Path, process: &Process, mut ask: [Ask<'_>; 2]
     let mut written = |at: usize| {
         let written = written_for_a_review(tracer, process, workers[at], ask[at]);
         assert!(
-            written.len() > 100,
+            written.len() > 500,
             "a review writes more than {} lines",
             written.len()
         );

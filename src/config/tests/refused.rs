@@ -85,7 +85,7 @@ fn a_path_token_stands_alone_and_for_admission_only() {
         it",
         "callers[0].endpoints[1]: Unsupported value: `authorize`: a caller with `pathToken` may only use \
         `validate` and `mutate`: users of the cluster can learn its token",
-        "callers[0].endpoints[2]: Unsupported value: `console`: a caller with `pathToken` may use",
+        "callers[0].endpoints[2]: Unsupported value: `console`: a caller with `pathToken` may only use",
         "callers[1].pathToken.file: Required value: the file with the tokens, one in each line",
         "callers[1].consoleClusters: Invalid value: has no effect on a caller that may not see the console",
     ] {
@@ -104,7 +104,7 @@ fn a_webhook_token_stands_alone_for_urls_of_admission() {
     ));
     for expected in [
         "callers[0].jwt: Invalid value: cannot be combined with `webhookToken`: add a separate entry for it",
-        "callers[0].endpoints[0]: Unsupported value: `authorize`: a caller with `webhookToken` may use",
+        "callers[0].endpoints[0]: Unsupported value: `authorize`: a caller with `webhookToken` may only use",
         "callers[1].webhookToken.issuer: Required value",
         "callers[1].webhookToken.audiences: Required value",
         "callers[1].webhookToken.claims: Unsupported value",
@@ -322,7 +322,7 @@ fn one_document_to_a_file() {
     assert!(
         read("a: 1\n---\nb: 2\n")
             .1
-            .contains("Too many: one GatewayConfiguration to a file")
+            .contains("Too many: a file may contain only one GatewayConfiguration")
     );
     assert!(read("- a\n").1.contains("Invalid type: must be a mapping"));
     assert!(read("a: [").1.starts_with("gateway.yaml:1: Unreadable"));

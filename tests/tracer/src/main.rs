@@ -83,7 +83,10 @@ impl SteppedThread {
                 if has_sent && [SYS_epoll_wait, SYS_epoll_pwait].contains(&call) {
                     break;
                 }
-                has_sent |= [SYS_write, SYS_writev, SYS_sendto, SYS_sendmsg].contains(&call);
+                let is_write = [SYS_write, SYS_writev, SYS_sendto, SYS_sendmsg].contains(&call);
+                // A thread wakes another one by writing at most a number.
+                let wakes = [SYS_write, SYS_sendto].contains(&call) && registers.rdx <= size_of::<u64>() as u64;
+                has_sent |= is_write && !wakes;
             }
             for memory in &instruction.writes {
                 let address = memory.virtual_address(0, |register, _, _| value(&registers, register));

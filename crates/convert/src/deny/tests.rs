@@ -250,12 +250,12 @@ fn what_admission_cannot_tell_is_refused() {
         (
             with("verbs", json!(["patch"])),
             "spec.resourceRules[0].verbs",
-            "cannot tell `patch` from `update`: name both",
+            "cannot distinguish `patch` from `update`: name both",
         ),
         (
             with("verbs", json!(["update", "create"])),
             "spec.resourceRules[0].verbs",
-            "cannot tell `update` from `patch`",
+            "cannot distinguish `update` from `patch`",
         ),
         (
             with("verbs", json!(["create", "list"])),

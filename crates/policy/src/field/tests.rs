@@ -77,7 +77,7 @@ fn what_is_kept_of_many_and_long_faults_is_bounded() {
     assert!(
         bounded
             .to_string()
-            .ends_with("\nRole/r: Too many: 997 more faults"),
+            .ends_with("\nRole/r: Too many: 997 more errors"),
         "{bounded}"
     );
     assert!(bounded.iter().all(|fault| fault.place.path.steps().len() <= 2));

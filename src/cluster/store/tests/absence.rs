@@ -38,7 +38,7 @@ fn a_list_that_lacks_most_of_many_takes_nothing_away() {
     assert_eq!(names(&store).len(), 1_001, "what is new is taken");
     assert_eq!(store.status().doubts.len(), 1);
     assert!(
-        store.status().doubts[0].contains("lacks 700 of the 1000 objects"),
+        store.status().doubts[0].contains("lacks 700 of the 1000 known objects"),
         "{:?}",
         store.status().doubts
     );

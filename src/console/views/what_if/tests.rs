@@ -281,7 +281,7 @@ fn what_is_no_manifest_is_said() {
                 ("manifest", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}"),
                 ("operation", "UPDATE"),
             ],
-            "as it was before",
+            "before the change",
         ),
         (vec![("manifest", many.as_str())], "51 objects"),
         (

@@ -81,7 +81,7 @@ fn a_file_without_usable_keys_is_a_fault() {
             "{\"keys\": [{\"kty\": \"oct\", \"k\": \"AA\"}]}",
             "Required value: no key can check a token",
         ),
-        ("{}", "/jwks.json: Unreadable: no JWKS"),
+        ("{}", "/jwks.json: Unreadable: not a JWKS"),
         ("", "/jwks.json:1: Unreadable: not JSON: it ends too early"),
         ("-----BEGIN", "/jwks.json:1:2: Unreadable: not JSON: "),
     ];

@@ -252,7 +252,7 @@ fn policies(
 /// Warnings that are kept with their file are not those of other options.
 #[test]
 fn a_set_with_other_options_has_the_warnings_of_a_load_from_nothing() {
-    let texts = [OBJECTS[13], OBJECTS[14]].join("\n---\n");
+    let texts = [OBJECTS[12], OBJECTS[23]].join("\n---\n");
     let objects = vec![Arc::new(SourceObjects::read(
         &source(&texts),
         Version::NEWEST,
@@ -271,10 +271,6 @@ fn a_set_with_other_options_has_the_warnings_of_a_load_from_nothing() {
     };
     let (set, first) = ObjectSet::new(objects.clone(), &options(), None);
     for other in [
-        Options {
-            enforce_authorization: true,
-            ..options()
-        },
         Options {
             never_deny,
             ..options()

@@ -228,7 +228,7 @@ spec: {{policyName: replicas, validationActions: [Deny], matchResources: {{names
     );
     let both = warnings(&bound(prod, prod));
     assert_eq!(both.len(), 1, "{both:?}");
-    assert!(both[0].contains("this (and 1 more) asks"), "{both:?}");
+    assert!(both[0].contains("this (and 1 more) selects"), "{both:?}");
     silent(&bound("{}", by_name));
     let namespace = "{apiVersion: v1, kind: Namespace, metadata: {name: a, labels: {tier: prod}}}";
     silent(&format!("{namespace}\n---\n{}", bound(prod, prod)));

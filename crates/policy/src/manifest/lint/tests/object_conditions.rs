@@ -29,7 +29,7 @@ fn an_access_request_in_a_file() {
 
 #[test]
 fn what_the_registrations_of_init_leave_out() {
-    let words = "leave out `pods/status`";
+    let words = "exclude `pods/status`";
     let path = "spec.resourceRules[0].resources[1]";
     warns(&conditional("Deny", "pods, pods/status"), path, words);
 }
