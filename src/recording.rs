@@ -136,7 +136,7 @@ pub(crate) struct RecordingWriter {
 // === impl Recordings ===
 
 impl Recordings {
-    /// Records nothing until [`follow`](Self::apply). `dropped` counts lost reviews.
+    /// Records nothing until [`follow`](Self::follow). `dropped` counts lost reviews.
     #[must_use]
     pub fn new(dropped: IntCounter) -> Self {
         Self {

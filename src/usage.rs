@@ -93,7 +93,7 @@ struct ObjectReader<'k> {
 // === impl UsageCounts ===
 
 impl UsageCounts {
-    /// Counts nothing until [`follow`](Self::apply). `dropped` counts decisions that are missing
+    /// Counts nothing until [`follow`](Self::follow). `dropped` counts decisions that are missing
     /// in the files, `other` those that have no row of their own.
     #[must_use]
     pub fn new(dropped: IntCounter, other: IntCounter) -> Self {

@@ -180,7 +180,7 @@ pub fn fuzz(input: &[u8]) {
         0 => unpack(rest),
         1 => read(&with_checksums(rest)),
         _ => {
-            let _ = super::BundleManifest::of_any(rest);
+            let _ = super::BundleManifest::parse_unchecked(rest);
             return;
         }
     };

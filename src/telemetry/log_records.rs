@@ -92,7 +92,7 @@ enum SendError {
 // === impl LogRecords ===
 
 impl LogRecords {
-    /// Sends nothing until [`follow`](Self::apply). `dropped` counts decisions that are not sent.
+    /// Sends nothing until [`follow`](Self::follow). `dropped` counts decisions that are not sent.
     #[must_use]
     pub fn new(dropped: IntCounter) -> Self {
         Self {

@@ -212,7 +212,7 @@ fn the_last_good_bundle_serves_a_start_without_the_registry() {
     *forged.last_mut().unwrap() ^= 1;
     for (content, expected) in [
         (forged, "differs from the signed one"),
-        (b"{}\n".to_vec(), "is no bundle"),
+        (b"{}\n".to_vec(), "is not a cached bundle"),
     ] {
         fs::write(&path, content).unwrap();
         let (code, told) = world.check();

@@ -1,7 +1,7 @@
 //! Reads a kubeconfig for calls that the gateway makes: server, CA and credentials.
 //!
 //! There are two kinds of files. For admission webhooks, users are named after hosts ([`by_host`]);
-//! otherwise the current context selects the server and the user ([`user_of_context`]). Settings that
+//! otherwise the current context selects the server and the user ([`of_context`]). Settings that
 //! weaken a connection (`insecure-skip-tls-verify`, a proxy, `http`), start a program (`exec`) or
 //! impersonate a user (`as`) are errors.
 //!
