@@ -46,7 +46,7 @@ pub(crate) fn check_metadata(bytes: &[u8]) -> Result<(), BoundsError> {
         rest: bytes,
         items: MAX_METADATA_ITEMS,
     };
-    walk.fields(0, 0, &mut |_, _, _| {})
+    walk.fields(0, &mut |_, _, _| Ok(()))
 }
 
 /// Checks the consecutive pages of a column in a row group, of which each may have `most` bytes
@@ -63,9 +63,7 @@ pub(crate) fn check_pages(mut chunk: &[u8], most: usize) -> Result<usize, Bounds
             items: MAX_METADATA_ITEMS,
         };
         let mut header = PageClaims::default();
-        walk.fields(0, 0, &mut |parent, field, value| {
-            header.note(parent, field, value)
-        })?;
+        walk.fields(0, &mut |parents, field, value| header.note(parents, field, value))?;
         let (bytes, compressed) = header.check(most)?;
         largest = largest.max(bytes);
         chunk = walk.rest.get(compressed..).ok_or(CUT)?;
@@ -78,25 +76,58 @@ pub(crate) fn check_pages(mut chunk: &[u8], most: usize) -> Result<usize, Bounds
 struct PageClaims {
     bytes: i64,
     compressed: i64,
-    values: i64,
+    /// The values of a data page.
+    values: Option<i64>,
     dictionary: i64,
     has_other_encoding: bool,
 }
+
+/// A field that is not a list, or the beginning of a struct.
+#[derive(Debug, Clone, Copy)]
+enum FieldValue {
+    Flag,
+    /// A signed number, with its Thrift type.
+    Number(u8, i64),
+    Struct,
+    Other,
+}
+
+/// Thrift's compact type of a 32-bit number.
+const I32: u8 = 5;
 
 // === impl PageClaims ===
 
 impl PageClaims {
     /// Records a field of `PageHeader` in parquet.thrift, or of the header within it of a data page
-    /// (5), a dictionary page (7), or a data page of version 2 (8).
-    fn note(&mut self, parent: i64, field: i64, value: i64) {
-        match (parent, field) {
-            (0, 2) => self.bytes = value,
-            (0, 3) => self.compressed = value,
-            (7, 1) => self.dictionary = value,
-            (5 | 8, 1) => self.values = value,
-            (5, 2..=4) | (7, 2) | (8, 4) => self.has_other_encoding |= !ENCODINGS.contains(&value),
+    /// (5), a dictionary page (7), or a data page of version 2 (8). The library reads each field as
+    /// the type that parquet.thrift gives it, so a field of another type is an error.
+    fn note(&mut self, parents: &[i16], field: i16, value: FieldValue) -> Result<(), BoundsError> {
+        let number = match value {
+            FieldValue::Number(I32, number) => Some(number),
+            _ => None,
+        };
+        let is_expected = match (parents, field) {
+            ([], 1..=4) | ([5], 1..=4) | ([7], 1..=2) | ([8], 1..=6) => number.is_some(),
+            ([], 5..=8) | ([5], 5) | ([8], 8) => matches!(value, FieldValue::Struct),
+            ([7], 3) | ([8], 7) => matches!(value, FieldValue::Flag),
+            // Statistics, and the header of an index page, which the library ignores.
+            ([6] | [_, _, ..], _) => true,
+            _ => false,
+        };
+        if !is_expected {
+            return Err(CUT);
+        }
+        match (parents, field, number) {
+            ([], 2, Some(number)) => self.bytes = number,
+            ([], 3, Some(number)) => self.compressed = number,
+            ([7], 1, Some(number)) => self.dictionary = number,
+            ([5 | 8], 1, Some(number)) => self.values = Some(number),
+            ([5], 2..=4, Some(number)) | ([7], 2, Some(number)) | ([8], 4, Some(number)) => {
+                self.has_other_encoding |= !ENCODINGS.contains(&number);
+            }
             _ => {}
         }
+        Ok(())
     }
 
     /// Checks the header, and returns the size of the page and its compressed size, in bytes after
@@ -113,13 +144,21 @@ impl PageClaims {
             return Err(BoundsError("a page is encoded as `portcullis pack` encodes none"));
         }
         // Each entry of a dictionary takes at least four bytes.
-        if !is_within(self.dictionary, bytes / 4) || !is_within(self.values, MAX_FOREIGN_GROUP_ROWS) {
+        let values = self.values.unwrap_or_default();
+        if !is_within(self.dictionary, bytes / 4) || !is_within(values, MAX_FOREIGN_GROUP_ROWS) {
             return Err(BoundsError("a page claims more values than it can have"));
+        }
+        // Any number of such pages would add no row.
+        if self.values == Some(0) {
+            return Err(BoundsError("a page has no values"));
         }
         let compressed = usize::try_from(self.compressed).map_err(|_| CUT)?;
         Ok((bytes, compressed))
     }
 }
+
+/// What takes a field, with the numbers of the fields that it is in.
+type NoteField<'n> = &'n mut dyn FnMut(&[i16], i16, FieldValue) -> Result<(), BoundsError>;
 
 /// A walk over values in Thrift's compact protocol.
 #[derive(Debug)]
@@ -132,38 +171,48 @@ struct ThriftWalk<'b> {
 // === impl ThriftWalk ===
 
 impl ThriftWalk<'_> {
-    /// Walks the fields of a struct that is the field `parent` of another, and calls `note` with
-    /// each 32-bit number.
-    fn fields(
+    /// Walks the fields of a struct within `depth` others, and calls `note` with each field, after
+    /// the numbers of the fields that it is in.
+    fn fields(&mut self, depth: usize, note: NoteField<'_>) -> Result<(), BoundsError> {
+        self.fields_within(&mut Vec::new(), depth, note)
+    }
+
+    fn fields_within(
         &mut self,
-        parent: i64,
+        parents: &mut Vec<i16>,
         depth: usize,
-        note: &mut dyn FnMut(i64, i64, i64),
+        note: NoteField<'_>,
     ) -> Result<(), BoundsError> {
         if depth > MAX_DEPTH {
             return Err(CUT);
         }
-        let mut field = 0_i64;
+        let mut field = 0_i16;
         loop {
             let head = self.byte()?;
             if head == 0 {
                 return Ok(());
             }
-            field = match i64::from(head >> 4) {
-                0 => self.number()?,
-                step => field.saturating_add(step),
+            // The library cuts larger numbers.
+            field = match i16::from(head >> 4) {
+                0 => i16::try_from(self.number()?).map_err(|_| CUT)?,
+                step => field.checked_add(step).ok_or(CUT)?,
             };
             match head & 0x0f {
-                1 | 2 => {}
+                1 | 2 => note(parents, field, FieldValue::Flag)?,
                 kind @ 4..=6 => {
-                    let value = self.number()?;
-                    // Only 32-bit fields of the page header, or of a struct in it, are relevant.
-                    if kind == 5 && depth < 2 {
-                        note(parent, field, value);
-                    }
+                    let number = self.number()?;
+                    note(parents, field, FieldValue::Number(kind, number))?;
                 }
-                12 => self.fields(field, depth + 1, note)?,
-                kind => self.value(kind, depth + 1)?,
+                12 => {
+                    note(parents, field, FieldValue::Struct)?;
+                    parents.push(field);
+                    self.fields_within(parents, depth + 1, note)?;
+                    parents.pop();
+                }
+                kind => {
+                    note(parents, field, FieldValue::Other)?;
+                    self.value(kind, depth + 1)?;
+                }
             }
         }
     }
@@ -179,7 +228,7 @@ impl ThriftWalk<'_> {
                 self.skip(usize::try_from(length).map_err(|_| CUT)?)
             }
             9 | 10 => self.list(depth),
-            12 => self.fields(0, depth, &mut |_, _, _| {}),
+            12 => self.fields(depth, &mut |_, _, _| Ok(())),
             13 => self.skip(16),
             // Parquet has no maps.
             _ => Err(CUT),

@@ -39,6 +39,12 @@ const ENDING: &str = "parquet";
 /// The number of rows that are decoded at a time.
 const BATCH_ROWS: usize = 4096;
 
+/// The most bytes of the pages that the rows of a batch are in. A row group of `pack` has fewer.
+const MAX_BATCH_PAGE_BYTES: usize = 512 << 20;
+
+/// The most rows of a file: decided one after another, these take a quarter of an hour.
+const MAX_FILE_ROWS: u64 = 1 << 28;
+
 /// The most files in a folder, and the most levels of subfolders.
 const MAX_FOLDER_FILES: usize = 1_000_000;
 const MAX_FOLDER_DEPTH: usize = 8;
@@ -137,6 +143,7 @@ impl ColumnFile {
     fn read(path: &Path, kind: RowKind) -> Result<Self, ColumnError> {
         let file = files::open(path)?;
         let metadata = read_metadata(&file)?;
+        check_groups(&metadata, file.metadata()?.len())?;
         let keys = metadata.file_metadata().key_value_metadata();
         let version = keys
             .into_iter()
@@ -194,8 +201,12 @@ impl ColumnFile {
             let mut readers = readers.map_err(|error| self.failed(error))?;
             while rows > 0 {
                 let count = rows.min(BATCH_ROWS);
+                let mut room = MAX_BATCH_PAGE_BYTES;
                 let batch = guarded(index, || {
-                    readers.iter_mut().map(|reader| reader.read(count)).collect()
+                    readers
+                        .iter_mut()
+                        .map(|reader| reader.read(count, &mut room))
+                        .collect()
                 });
                 let batch = batch.map_err(|error| self.failed(error))?;
                 self.emit_rows(&wanted, batch, count, (number, is_counted), each)?;
@@ -363,6 +374,29 @@ fn read_metadata(file: &File) -> Result<ParquetMetaData, ColumnError> {
     })
 }
 
+/// Checks that the row groups of a file of `length` bytes do not share bytes, by which a small file
+/// could have any number of rows, and that there are not too many rows.
+pub(crate) fn check_groups(metadata: &ParquetMetaData, length: u64) -> Result<(), ColumnError> {
+    let (mut bytes, mut rows) = (Some(0_u64), Some(0_u64));
+    let add = |sum: Option<u64>, number: i64| sum?.checked_add(u64::try_from(number).ok()?);
+    for group in metadata.row_groups() {
+        rows = add(rows, group.num_rows());
+        let columns = group.columns().iter().map(ColumnChunkMetaData::compressed_size);
+        bytes = columns.fold(bytes, add);
+    }
+    if bytes.is_none_or(|bytes| bytes > length) {
+        return Err(ColumnError::Damaged(
+            "its row groups are larger than it is".to_owned(),
+        ));
+    }
+    if rows.is_none_or(|rows| rows > MAX_FILE_ROWS) {
+        return Err(ColumnError::Damaged(format!(
+            "it claims more than {MAX_FILE_ROWS} rows"
+        )));
+    }
+    Ok(())
+}
+
 /// The cluster in a folder name of the path.
 fn cluster_of(path: &Path) -> Result<String, ColumnError> {
     let folder = |part: &std::ffi::OsStr| part.to_str()?.strip_prefix("cluster=").map(str::to_owned);
@@ -433,9 +467,13 @@ impl Values {
 }
 
 /// The offset and length of a column's pages in the file.
-fn extent(chunk: &ColumnChunkMetaData) -> Result<(u64, usize), ColumnError> {
+pub(crate) fn extent(chunk: &ColumnChunkMetaData) -> Result<(u64, usize), ColumnError> {
+    // Where the library begins to read.
     let start = chunk.dictionary_page_offset().unwrap_or(chunk.data_page_offset());
-    let start = start.min(chunk.data_page_offset());
+    if start > chunk.data_page_offset() {
+        let message = "the dictionary of a column is behind its values".to_owned();
+        return Err(ColumnError::Damaged(message));
+    }
     let (start, length) = (u64::try_from(start), usize::try_from(chunk.compressed_size()));
     match (start, length) {
         (Ok(start), Ok(length)) => Ok((start, length)),

@@ -113,14 +113,14 @@ impl RunReader {
         }
     }
 
-    /// The values of the next rows.
+    /// The values of the next rows. The bytes of pages are taken from `room`.
     ///
     /// # Errors
     ///
-    /// There are fewer rows, or a page is damaged.
-    pub(crate) fn read(&mut self, rows: usize) -> Result<StoredRuns, ColumnError> {
+    /// There are fewer rows, or a page is damaged or larger than the room.
+    pub(crate) fn read(&mut self, rows: usize, room: &mut usize) -> Result<StoredRuns, ColumnError> {
         let runs = match self {
-            Self::Texts(reader) => ColumnRuns::Texts(reader.read(rows)?),
+            Self::Texts(reader) => ColumnRuns::Texts(reader.read(rows, room)?),
             Self::Numbers(reader, present) => ColumnRuns::Numbers(numbers(reader, *present, rows)?),
         };
         Ok(StoredRuns { runs, at: 0 })
@@ -248,11 +248,11 @@ impl TextReader {
         }
     }
 
-    fn read(&mut self, rows: usize) -> Result<Vec<Run<Bytes>>, ColumnError> {
+    fn read(&mut self, rows: usize, room: &mut usize) -> Result<Vec<Run<Bytes>>, ColumnError> {
         let (mut runs, mut read) = (Vec::new(), 0);
         while read < rows {
             if self.rows == 0 {
-                self.turn_page()?;
+                self.turn_page(room)?;
                 continue;
             }
             let most = self.rows.min(rows - read);
@@ -277,10 +277,16 @@ impl TextReader {
         Ok(runs)
     }
 
-    fn turn_page(&mut self) -> Result<(), ColumnError> {
+    fn turn_page(&mut self, room: &mut usize) -> Result<(), ColumnError> {
         let page = self.pages.get_next_page().map_err(damaged_error)?;
         let page = page.ok_or_else(too_few)?;
+        // The texts of a batch keep their pages.
+        let left = room.checked_sub(page.buffer().len());
+        *room = left.ok_or_else(|| wrong("the pages of few rows are too large"))?;
         match page {
+            Page::DictionaryPage { .. } if !self.dictionary.places.is_empty() => {
+                return Err(wrong("a column has two dictionaries"));
+            }
             Page::DictionaryPage { buf, num_values, .. } => {
                 self.dictionary = Dictionary::new(buf, num_values)?;
             }

@@ -3,13 +3,22 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use openssl::sha::Sha256;
-use parquet::file::metadata::ParquetMetaDataReader;
+use parquet::basic::Encoding;
+use parquet::column::page::{Page, PageMetadata, PageReader};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, FileMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+};
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 use serde_json::{Value, json};
 
 use super::pages::{check_metadata, check_pages};
+use super::read::{check_groups, extent};
 use super::rows::{WaitingRows, cells};
+use super::runs::RunReader;
 use super::write::FileMaker;
 use super::*;
 use portcullis_cel::json::Document;
@@ -300,6 +309,119 @@ fn page(bytes: u32, compressed: u32, part: u8, values: u32, encoding: u32) -> Ve
     out
 }
 
+/// The header of a data page whose size is the field with this head.
+fn with_size_as(head: &[u8], bytes: u32) -> Vec<u8> {
+    let header = page(bytes, 10, 5, 1, 0);
+    // Behind the kind of the page, a field of two bytes.
+    assert_eq!(header[2], 0x15);
+    [&header[..2], head, &header[3..]].concat()
+}
+
+/// Pages that are there already.
+struct MadePages(std::vec::IntoIter<Page>);
+
+impl Iterator for MadePages {
+    type Item = parquet::errors::Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for MadePages {
+    fn get_next_page(&mut self) -> parquet::errors::Result<Option<Page>> {
+        Ok(self.0.next())
+    }
+
+    fn peek_next_page(&mut self) -> parquet::errors::Result<Option<PageMetadata>> {
+        unreachable!()
+    }
+
+    fn skip_next_page(&mut self) -> parquet::errors::Result<()> {
+        unreachable!()
+    }
+}
+
+/// A required column of texts.
+fn text_column() -> ColumnDescPtr {
+    let schema = parse_message_type("message m { required binary user (UTF8); }").unwrap();
+    SchemaDescriptor::new(Arc::new(schema)).column(0)
+}
+
+#[test]
+fn the_pages_of_a_batch_are_bounded_together_and_have_one_dictionary() {
+    // A text of one byte in a page of 1,000.
+    let data = |text: u8| Page::DataPage {
+        buf: [&[1, 0, 0, 0, text][..], &[0; 995]].concat().into(),
+        num_values: 1,
+        encoding: Encoding::PLAIN,
+        def_level_encoding: Encoding::RLE,
+        rep_level_encoding: Encoding::RLE,
+        statistics: None,
+    };
+    let dictionary = || Page::DictionaryPage {
+        buf: vec![1, 0, 0, 0, b'a'].into(),
+        num_values: 1,
+        encoding: Encoding::PLAIN,
+        is_sorted: false,
+    };
+    let read = |pages: Vec<Page>, mut room: usize| {
+        let pages = Box::new(MadePages(pages.into_iter()));
+        let read = RunReader::new(text_column(), pages).read(2, &mut room);
+        read.map(|_| room).map_err(|error| error.to_string())
+    };
+    assert_eq!(read(vec![data(b'a'), data(b'b')], 2_500), Ok(500));
+    let error = read(vec![data(b'a'), data(b'b')], 1_999).unwrap_err();
+    assert!(error.contains("pages of few rows are too large"), "{error}");
+    let twice = vec![dictionary(), data(b'a'), dictionary(), data(b'b')];
+    let error = read(twice, 10_000).unwrap_err();
+    assert!(error.contains("two dictionaries"), "{error}");
+}
+
+#[test]
+fn columns_begin_where_the_library_reads_and_share_no_bytes() {
+    let chunk = |dictionary: Option<i64>, bytes: i64| {
+        ColumnChunkMetaData::builder(text_column())
+            .set_dictionary_page_offset(dictionary)
+            .set_data_page_offset(50)
+            .set_total_compressed_size(bytes)
+            .build()
+            .unwrap()
+    };
+    assert_eq!(extent(&chunk(None, 7)).unwrap(), (50, 7));
+    assert_eq!(extent(&chunk(Some(40), 7)).unwrap(), (40, 7));
+    let error = extent(&chunk(Some(60), 7)).unwrap_err().to_string();
+    assert!(error.contains("is behind its values"), "{error}");
+
+    let schema = Arc::new(parse_message_type("message m { required binary user (UTF8); }").unwrap());
+    let schema = Arc::new(SchemaDescriptor::new(schema));
+    let checked = |groups: &[(i64, i64)]| {
+        let groups = groups.iter().map(|(rows, bytes)| {
+            RowGroupMetaData::builder(Arc::clone(&schema))
+                .set_num_rows(*rows)
+                .set_column_metadata(vec![chunk(None, *bytes)])
+                .build()
+                .unwrap()
+        });
+        let file = FileMetaData::new(2, 0, None, None, Arc::clone(&schema), None);
+        let metadata = ParquetMetaData::new(file, groups.collect());
+        check_groups(&metadata, 100).map_err(|error| error.to_string())
+    };
+    assert_eq!(checked(&[(1 << 27, 50), (1 << 27, 50)]), Ok(()));
+    for (groups, expected) in [
+        (&[(1, 50), (1, 51)][..], "larger than it is"),
+        (
+            &[(1, i64::MAX), (1, i64::MAX), (1, i64::MAX)],
+            "larger than it is",
+        ),
+        (&[(1, -1)], "larger than it is"),
+        (&[(1 << 27, 1), (1 << 27, 1), (1, 1)], "rows"),
+    ] {
+        let error = checked(groups).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 #[test]
 fn a_page_that_claims_more_than_it_can_have_takes_no_memory() {
     let most = 1 << 20;
@@ -319,6 +441,14 @@ fn a_page_that_claims_more_than_it_can_have_takes_no_memory() {
         (page(1000, 10, 5, 100, 6), 10, "is encoded as"),
         (page(1000, 10, 5, 100, 7), 10, "is encoded as"),
         (page(1000, 11, 5, 100, 0), 10, "cut or damaged"),
+        (page(1000, 10, 5, 0, 0), 10, "has no values"),
+        // A size that is declared as a 64-bit number, and a field whose number the library cuts to 2.
+        (with_size_as(&[0x16], u32::MAX >> 1), 10, "cut or damaged"),
+        (
+            with_size_as(&[0x05, 0x84, 0x80, 0x08], u32::MAX >> 1),
+            10,
+            "cut or damaged",
+        ),
     ] {
         let error = checked(header, body).unwrap_err();
         assert!(error.contains(expected), "{error}: {expected}");
