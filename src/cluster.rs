@@ -174,7 +174,7 @@ impl Clusters {
     }
 
     /// Jobs that compile expressions again for the version of CEL of `config`.
-    fn outdated(&self, config: &Config) -> Vec<ClusterJob> {
+    fn recompile_jobs(&self, config: &Config) -> Vec<ClusterJob> {
         let (known, version) = (self.known(), config.admission.cel_version);
         let outdated = known
             .clusters
@@ -204,7 +204,7 @@ impl ManifestSource for Clusters {
             .build()?;
         self.signal.connect(trigger);
         let _first = self.runtime.set(runtime);
-        if self.known().clusters.values().any(FollowedCluster::has_more) {
+        if self.known().clusters.values().any(FollowedCluster::became_known) {
             self.signal.raise();
         }
         Ok(())
@@ -222,7 +222,7 @@ impl ManifestSource for Clusters {
                     .map(|error| entry_fault(entry, "kubeconfig", FaultKind::Invalid, &error.to_string())),
             );
             faults.extend(no_folder(entry));
-            if entry.is_tenants() && faults.has_errors() {
+            if entry.is_written_by_tenant() && faults.has_errors() {
                 checked.cluster_faults.insert(entry.name.clone(), faults);
             } else {
                 checked.faults.append(faults);
@@ -233,7 +233,7 @@ impl ManifestSource for Clusters {
 
     fn objects(&self, config: &Config) -> Vec<Arc<WatchedObjects>> {
         self.signal.clear();
-        let mut jobs = self.outdated(config);
+        let mut jobs = self.recompile_jobs(config);
         let restore = |new: Restoration| Box::new(move || new.run()) as ClusterJob;
         jobs.extend(self.add_new(config).into_iter().map(restore));
         if !jobs.is_empty()
@@ -268,7 +268,9 @@ impl ManifestSource for Clusters {
                 continue;
             };
             if entry.writes_status {
-                cluster.store.in_force(snapshot.own_kinds_of_files(&entry.name));
+                cluster
+                    .store
+                    .record_in_force(snapshot.own_kinds_of_files(&entry.name));
                 cluster.reporter.conditions_changed();
             }
             let (shared, admission) = (
@@ -346,7 +348,7 @@ impl FollowedCluster {
     }
 
     /// Whether something is known that was unknown when the objects were last queried.
-    fn has_more(&self) -> bool {
+    fn became_known(&self) -> bool {
         !self.was_known && !self.store.is_unsynced()
     }
 
@@ -461,7 +463,7 @@ fn context_of(entry: &ClusterEntry) -> (Option<Context>, Vec<PathBuf>, Faults) {
     let faults = if missing.is_empty() { found } else { missing };
     let user = context.as_mut().and_then(|context| context.user.as_mut());
     if let Some(bearer) = user.and_then(|user| user.bearer.as_mut())
-        && entry.is_tenants()
+        && entry.is_written_by_tenant()
     {
         // Reading the file later would follow links out of the tenant's folder. A change of the
         // file causes a reload.

@@ -155,7 +155,7 @@ impl Authenticator {
     /// Whether `peer` chains to the client CA, expired or not: the client has the key of a
     /// certificate that the CA signed. Whether it is a caller is checked for each request.
     #[must_use]
-    pub fn knows(&self, peer: &PeerCertificate, now: SystemTime) -> bool {
+    pub fn is_signed_by_client_ca(&self, peer: &PeerCertificate, now: SystemTime) -> bool {
         self.verdict_of(peer, now).is_of_ca
     }
 

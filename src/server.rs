@@ -183,7 +183,7 @@ impl Server {
         let mut listening = Box::pin(async {
             tokio::select! {
                 ended = accept::accept(reviews, connections, limits, |accepted| workers.serve(accepted)) => ended,
-                () = connections.watch() => Ok(()),
+                () = connections.sweep_forever() => Ok(()),
                 () = return_freed_memory() => Ok(()),
                 _ = admin_ended => Ok(()),
             }
@@ -301,7 +301,7 @@ fn flush(shared: &GatewayState) {
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    hang_up: Signal,
+    handle_sighup: Signal,
 }
 
 // === impl Signals ===
@@ -316,7 +316,7 @@ impl Signals {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
+            handle_sighup: signal(SignalKind::hangup())?,
         })
     }
 
@@ -326,7 +326,7 @@ impl Signals {
             tokio::select! {
                 _ = self.terminate.recv() => return,
                 _ = self.interrupt.recv() => return,
-                _ = self.hang_up.recv() => hang_up(),
+                _ = self.handle_sighup.recv() => hang_up(),
             }
         }
     }
@@ -336,7 +336,7 @@ impl Signals {
 const MEMORY_RETURN_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Larger than any allocation that the allocator serves from a page shared with others.
-const MIN_COLLECTED_BYTES: usize = 16 << 20;
+const TRIGGER_ALLOCATION_BYTES: usize = 16 << 20;
 
 /// Makes and frees a large allocation every few seconds, forever: mimalloc looks for memory to
 /// return to the system only when a page is freed (`docs/decisions/mimalloc.md`).
@@ -344,6 +344,6 @@ pub(crate) async fn return_freed_memory() {
     loop {
         sleep(MEMORY_RETURN_INTERVAL).await;
         // The memory is never written, so the system provides no pages for it.
-        drop(black_box(Vec::<u8>::with_capacity(MIN_COLLECTED_BYTES)));
+        drop(black_box(Vec::<u8>::with_capacity(TRIGGER_ALLOCATION_BYTES)));
     }
 }

@@ -108,7 +108,7 @@ impl ReloadState {
     /// Puts `snapshot` in force, which `source` may change later.
     #[must_use]
     pub fn new(snapshot: Snapshot, source: Arc<dyn ManifestSource>) -> Arc<Self> {
-        Self::after(None, snapshot, source)
+        Self::with_failure(None, snapshot, source)
     }
 
     /// Puts `snapshot` in force, which is the last good one because the current files failed to
@@ -119,10 +119,10 @@ impl ReloadState {
         snapshot: Snapshot,
         source: Arc<dyn ManifestSource>,
     ) -> Arc<Self> {
-        Self::after(Some(failure), snapshot, source)
+        Self::with_failure(Some(failure), snapshot, source)
     }
 
-    fn after(
+    fn with_failure(
         failure: Option<ReloadFailure>,
         mut snapshot: Snapshot,
         source: Arc<dyn ManifestSource>,
@@ -201,12 +201,12 @@ impl ReloadState {
             failure: None,
             change: Some(change),
         };
-        self.refresh(snapshot);
+        self.put_in_force(snapshot);
     }
 
     /// Puts `snapshot` in force, which has the same files as before: the failure to load newer ones
     /// remains.
-    fn refresh(&self, snapshot: Snapshot) {
+    fn put_in_force(&self, snapshot: Snapshot) {
         let (observers, snapshot) = (self.observers(), Arc::new(snapshot));
         observers.iter().for_each(|observer| observer(&snapshot));
         self.current.store(Arc::new(WorkerRefs::new(snapshot)));
@@ -215,7 +215,7 @@ impl ReloadState {
     }
 
     /// Keeps the snapshot in force, and remembers why.
-    fn keep(&self, failure: ReloadFailure) {
+    fn record_failure(&self, failure: ReloadFailure) {
         self.last().failure = Some(failure);
     }
 

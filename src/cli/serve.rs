@@ -435,7 +435,7 @@ fn reloader(state: &Arc<ReloadState>, path: &Path, metrics: &Arc<Metrics>) -> Re
         }
         // The files were not read again.
         ReloadAttempt::Refreshed(_) => {}
-        ReloadAttempt::TookAway(restrictions) => {
+        ReloadAttempt::RestrictionsRemoved(restrictions) => {
             restrictions
                 .iter()
                 .for_each(|restriction| metrics.restriction_removed(restriction.kind));

@@ -19,14 +19,14 @@ use portcullis_policy::manifest::ValidatedObject;
 /// A valid object of one cluster.
 #[derive(Debug)]
 pub(crate) struct ValidObject {
-    pub(crate) content: Arc<GoodContent>,
+    pub(crate) content: Arc<SharedContent>,
     pub(crate) object: Arc<ValidatedObject>,
     pub(crate) charge: Charge,
 }
 
 /// The content of a valid object, which clusters share if their objects have the same.
 #[derive(Debug)]
-pub(crate) struct GoodContent {
+pub(crate) struct SharedContent {
     pub(crate) name: Name,
     /// The text for the cache file.
     pub(crate) text: StoredText,
@@ -45,7 +45,7 @@ pub(crate) struct SharedContents(Mutex<KnownContents>);
 #[derive(Debug, Default)]
 struct KnownContents {
     /// By the first bytes of their digests. If two have these in common, only the newer is found.
-    contents: HashMap<u64, Weak<GoodContent>>,
+    contents: HashMap<u64, Weak<SharedContent>>,
     /// The number of contents after the last sweep of unused ones.
     swept: usize,
 }
@@ -100,7 +100,7 @@ impl SharedContents {
     /// Keeps an object that was read, with its `charge` to `room`.
     pub(crate) fn keep(&self, read: ReadContent, (room, charge): (&ClusterRoom, Charge)) -> ValidObject {
         let object = Arc::clone(&read.object);
-        let content = GoodContent::new(read, room.take_content(charge.content_bytes()));
+        let content = SharedContent::new(read, room.take_content(charge.content_bytes()));
         let content = Arc::new(content);
         if content.object.is_some() {
             self.known().note(&content);
@@ -125,7 +125,7 @@ impl ValidObject {
 
 // === impl GoodContent ===
 
-impl GoodContent {
+impl SharedContent {
     fn new(read: ReadContent, charge: ContentCharge) -> Self {
         Self {
             name: read.name,
@@ -138,7 +138,7 @@ impl GoodContent {
     }
 }
 
-impl WatchedText for GoodContent {
+impl WatchedText for SharedContent {
     fn to_json(&self) -> Value {
         serde_json::from_str(&self.text.get()).unwrap_or_default()
     }
@@ -147,12 +147,12 @@ impl WatchedText for GoodContent {
 // === impl KnownContents ===
 
 impl KnownContents {
-    fn find(&self, received: &ReceivedObject) -> Option<Arc<GoodContent>> {
+    fn find(&self, received: &ReceivedObject) -> Option<Arc<SharedContent>> {
         let known = self.contents.get(&key(&received.digest))?.upgrade();
         known.filter(|known| known.digest == received.digest && known.name == received.name)
     }
 
-    fn note(&mut self, content: &Arc<GoodContent>) {
+    fn note(&mut self, content: &Arc<SharedContent>) {
         self.contents
             .insert(key(&content.digest), Arc::downgrade(content));
         if self.contents.len() > 2 * self.swept + SWEEP_AFTER_OBJECTS {
@@ -172,7 +172,7 @@ fn key(digest: &[u8; 32]) -> u64 {
 mod tests {
     use super::*;
     use crate::cluster::kind::WatchedKind;
-    use crate::cluster::memory::{RoomPurpose, RoomShare, WatchedMemory};
+    use crate::cluster::memory::{RoomOwner, RoomPurpose, WatchedMemory};
 
     fn received(name: &str, user: &str) -> ReceivedObject {
         let kind = WatchedKind::of_object("rbac.authorization.k8s.io/v1", "RoleBinding");
@@ -188,7 +188,7 @@ mod tests {
     fn read(contents: &SharedContents, cluster: &str, received: ReceivedObject) -> ValidObject {
         let memory = WatchedMemory::default().cluster();
         let room = memory.room(RoomPurpose::Rbac);
-        let charge = room.try_take(RoomShare::NONE, received.bytes, false, 0).unwrap();
+        let charge = room.try_take(RoomOwner::NONE, received.bytes, false, 0).unwrap();
         let good = contents.read(received, &cluster.into(), Version::NEWEST, (room, charge));
         good.unwrap_or_else(|(refused, _)| panic!("{}", refused.faults))
     }
@@ -223,7 +223,7 @@ mod tests {
             memory.limit(64 << 10);
             let memory = memory.cluster();
             let (room, new) = (memory.room(RoomPurpose::Rbac), received("a", "joe"));
-            let charge = room.try_take(RoomShare::NONE, new.bytes, false, 0).unwrap();
+            let charge = room.try_take(RoomOwner::NONE, new.bytes, false, 0).unwrap();
             let received = if as_read_again {
                 let (name, digest) = (new.name.clone(), new.digest);
                 let read = new.read(&"east".into(), Version::NEWEST).unwrap();
@@ -235,7 +235,7 @@ mod tests {
                 SharedContents::default().read(received, &"east".into(), Version::NEWEST, (room, charge));
             let _held = read.unwrap_or_else(|(refused, _)| panic!("{}", refused.faults));
             (0..)
-                .take_while(|&content| room.has_room(RoomShare::NONE, content))
+                .take_while(|&content| room.has_room(RoomOwner::NONE, content))
                 .count()
         };
         assert_eq!(room_left(true), room_left(false));

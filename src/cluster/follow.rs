@@ -98,7 +98,7 @@ impl FollowedKinds {
                 }
                 keep
             });
-            if self.store.keep(&kinds) {
+            if self.store.set_kinds(&kinds) {
                 self.reporter.changed();
             }
             for kind in kinds {
@@ -243,7 +243,7 @@ async fn save(place: Option<(PathBuf, FileScope)>, store: Arc<Store>, reporter: 
     let cluster = Arc::clone(reporter.cluster());
     let mut saver = Some(SnapshotSaver::new(path, scope, &cluster));
     loop {
-        reporter.news().await;
+        reporter.wait_for_unsaved().await;
         tokio::time::sleep(SAVE_DELAY).await;
         if !store.is_complete() {
             continue;

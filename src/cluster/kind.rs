@@ -271,7 +271,7 @@ mod tests {
         );
         // No response of an API server has arrived; an empty list has the same effect.
         let store = Store::new("east", None, Version::NEWEST);
-        store.keep(&found.kinds);
+        store.set_kinds(&found.kinds);
         for kind in &found.kinds {
             store.replace(kind, Vec::new());
         }

@@ -36,7 +36,7 @@ pub(crate) const OBJECT_BYTES: usize = 900;
 /// The share of a room that an object belongs to, by a hash of its name: that of a namespace, or of
 /// a user who requests access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RoomShare(u32);
+pub(crate) struct RoomOwner(u32);
 
 /// The purpose of an object. Each purpose has its own memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,9 +118,9 @@ pub(crate) struct ContentCharge {
     bytes: u32,
 }
 
-// === impl RoomShare ===
+// === impl RoomOwner ===
 
-impl RoomShare {
+impl RoomOwner {
     /// The share of objects that belong to no namespace or user: all of a room.
     pub(crate) const NONE: Self = Self(0);
 
@@ -324,7 +324,7 @@ impl ClusterRoom {
     /// `before` bytes. `None` if there is no room.
     pub(crate) fn try_take(
         self: &Arc<Self>,
-        RoomShare(namespace): RoomShare,
+        RoomOwner(namespace): RoomOwner,
         content: usize,
         is_shared: bool,
         before: usize,
@@ -358,7 +358,7 @@ impl ClusterRoom {
     }
 
     /// Whether an object of `share` with this many bytes of content would fit.
-    pub(crate) fn has_room(&self, RoomShare(namespace): RoomShare, content: usize) -> bool {
+    pub(crate) fn has_room(&self, RoomOwner(namespace): RoomOwner, content: usize) -> bool {
         let bytes = OBJECT_BYTES + content;
         let state = self.room.state();
         state.fits(self.number, namespace, [bytes, bytes])
@@ -465,7 +465,7 @@ mod tests {
     fn fill(room: &Arc<ClusterRoom>, namespace: &str, held: &mut Vec<(Charge, ContentCharge)>) -> usize {
         let content = 10 * KIB - OBJECT_BYTES;
         let mut count = 0;
-        while let Some(charge) = room.try_take(RoomShare::of(namespace), content, false, 0) {
+        while let Some(charge) = room.try_take(RoomOwner::of(namespace), content, false, 0) {
             held.push((charge, room.take_content(content)));
             count += 1;
         }
@@ -546,8 +546,8 @@ mod tests {
             .iter()
             .map(|cluster| {
                 let room = cluster.room(RoomPurpose::Parameters);
-                assert!(room.try_take(RoomShare::NONE, 950 * KIB, false, 0).is_none());
-                room.try_take(RoomShare::NONE, content, true, 0).unwrap()
+                assert!(room.try_take(RoomOwner::NONE, 950 * KIB, false, 0).is_none());
+                room.try_take(RoomOwner::NONE, content, true, 0).unwrap()
             })
             .collect();
         assert_eq!(charges.len(), 500);

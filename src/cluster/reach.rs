@@ -98,7 +98,7 @@ impl ApiServerConnection {
 
     /// Waits until no other watch is connecting, and the API server responds. No other attempt
     /// begins while the returned guard is held.
-    pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
+    pub(crate) async fn wait_until_reachable(&self) -> MutexGuard<'_, ()> {
         let turn = self.attempt.lock().await;
         loop {
             let failures = self.failures.load(Ordering::Relaxed);

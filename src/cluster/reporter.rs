@@ -30,7 +30,7 @@ pub(crate) struct Reporter {
     cluster: Arc<str>,
     signal: Arc<Signal>,
     failures: Arc<AtomicU64>,
-    news: Arc<Mutex<ReportedFailures>>,
+    wait_for_unsaved: Arc<Mutex<ReportedFailures>>,
     saver: Arc<Notify>,
     status: Arc<StatusNews>,
 }
@@ -79,7 +79,7 @@ impl Reporter {
             cluster: cluster.into(),
             signal,
             failures: Arc::default(),
-            news: Arc::default(),
+            wait_for_unsaved: Arc::default(),
             saver: Arc::default(),
             status: Arc::default(),
         }
@@ -104,7 +104,10 @@ impl Reporter {
     /// about `about`, or was last logged some time ago.
     pub(crate) fn failed(&self, about: &str, said: &str, now: Instant) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed);
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut news = self
+            .wait_for_unsaved
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         news.is_new(about, said, now)
     }
 
@@ -144,12 +147,15 @@ impl Reporter {
 
     /// Whether to log a message about `about`. Does not count as a failure.
     pub(crate) fn is_news(&self, about: &str, said: &str, now: Instant) -> bool {
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut news = self
+            .wait_for_unsaved
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         news.is_new(about, said, now)
     }
 
     /// Waits until there may be something to save.
-    pub(crate) async fn news(&self) {
+    pub(crate) async fn wait_for_unsaved(&self) {
         self.saver.notified().await;
     }
 }

@@ -102,7 +102,7 @@ struct ListMeta {
 #[derive(Deserialize)]
 struct EventEnvelope {
     #[serde(rename = "type")]
-    sort: String,
+    event_type: String,
 }
 
 // === impl ServedKind ===
@@ -264,7 +264,7 @@ impl EventStream {
 
 impl ServedKind {
     fn event(&self, envelope: &[u8], object: Option<SplitObject>) -> Result<WatchEvent, ApiError> {
-        let EventEnvelope { sort } =
+        let EventEnvelope { event_type: sort } =
             serde_json::from_slice(envelope).map_err(|error| ApiError::unexpected(&self.path, error))?;
         let object = object.ok_or_else(|| ApiError::unexpected(&self.path, "an event has no object"))?;
         let versioned = |object: SplitObject| {

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::contents::{SharedContents, ValidObject};
 use super::definition::{Definitions, HeldDefinition, MAX_DEFINITIONS, ReadDefinition, SchemaState};
 use super::kind::{Name, WatchPurpose, WatchedKind};
-use super::memory::{Charge, ClusterMemory, ClusterRoom, RoomShare};
+use super::memory::{Charge, ClusterMemory, ClusterRoom, RoomOwner};
 use super::object::{FaultyObject, ReceivedObject};
 use super::saved::RestoredSet;
 use super::weight::{LeftOutReason, log_left_out};
@@ -106,7 +106,7 @@ impl Store {
 
     /// From now on exactly `kinds` are watched; the objects of other kinds are dropped. Returns
     /// whether objects in force changed.
-    pub(crate) fn keep(&self, kinds: &BTreeSet<WatchedKind>) -> bool {
+    pub(crate) fn set_kinds(&self, kinds: &BTreeSet<WatchedKind>) -> bool {
         let mut known = self.lock_for_change();
         let before = known.kinds.len();
         known.kinds.retain(|kind, _| kinds.contains(kind));
@@ -259,7 +259,7 @@ impl Store {
         let share = requester
             .as_deref()
             .unwrap_or_else(|| kind.namespace_of(&received.name));
-        let share = RoomShare::of(share);
+        let share = RoomOwner::of(share);
         let charge = room.try_take(share, bytes, is_shared, before);
         let charge = charge.ok_or(LeftOutReason::NoRoom { bytes, share })?;
         let cel_version = self.lock().cel_version;
@@ -330,7 +330,7 @@ impl Store {
             held.map_or(0, |held| held.charge.bytes())
         };
         let room = self.memory.room(WatchedKind::definitions().room());
-        let share = RoomShare::NONE;
+        let share = RoomOwner::NONE;
         let charge = room.try_take(share, bytes, false, before);
         Ok(ReadDefinition::New(Box::new(HeldDefinition {
             definition,
@@ -352,7 +352,7 @@ impl Store {
     }
 
     /// The shares with left-out objects of this kind for which there is room now.
-    pub(crate) fn left_out_with_room(&self, kind: &WatchedKind) -> BTreeSet<RoomShare> {
+    pub(crate) fn left_out_with_room(&self, kind: &WatchedKind) -> BTreeSet<RoomOwner> {
         let (known, room) = (self.lock(), self.memory.room(kind.room()));
         let left_out = known.kinds.get(kind).into_iter();
         let waiting = left_out.flat_map(|kind| kind.left_out.waiting());

@@ -11,7 +11,7 @@ use tokio::time::{Instant as Timer, sleep, timeout, timeout_at};
 
 use super::bounded::WATCH_TIMEOUT_SLACK;
 use super::kind::{Name, WatchPurpose, WatchedKind};
-use super::memory::RoomShare;
+use super::memory::RoomOwner;
 use super::object::ReceivedObject;
 use super::reach::{ApiServerConnection, RecentFailures};
 use super::reporter::Reporter;
@@ -68,7 +68,7 @@ struct TakenList {
 /// memory. The wait doubles with each list, so that a user who fills a share and empties it again
 /// causes fewer and fewer lists, while other shares do not have to wait.
 #[derive(Debug, Default)]
-struct LeftOutRetries(BTreeMap<RoomShare, (u32, Timer)>);
+struct LeftOutRetries(BTreeMap<RoomOwner, (u32, Timer)>);
 
 /// What happened to a kind while it was followed.
 #[derive(Debug, Default)]
@@ -90,10 +90,10 @@ enum WatchEnd {
 impl LeftOutRetries {
     /// Whether to list the kind at `now`, because objects of `shares` have room; if so, counts that
     /// for these shares.
-    fn is_due(&mut self, shares: &BTreeSet<RoomShare>, period: Duration, now: Timer) -> bool {
+    fn is_due(&mut self, shares: &BTreeSet<RoomOwner>, period: Duration, now: Timer) -> bool {
         let since = |last: Timer| now.saturating_duration_since(last);
         self.0.retain(|_, (_, last)| since(*last) < RELIST_INTERVAL);
-        let has_waited = |share: &RoomShare| {
+        let has_waited = |share: &RoomOwner| {
             let before = self.0.get(share);
             before.is_none_or(|&(lists, last)| {
                 let wait = period.saturating_mul(1 << lists.min(10));
@@ -118,7 +118,7 @@ impl Watch {
             match self.list_and_watch(&mut history).await {
                 Ok(()) => {}
                 Err(error) if error.is(403) => self.refused(&error, &mut history.failures).await,
-                Err(error) => self.failed(&error, &mut history.failures).await,
+                Err(error) => self.handle_failure(&error, &mut history.failures).await,
             }
         }
     }
@@ -126,7 +126,7 @@ impl Watch {
     /// Lists the kind, and watches it until it has to be listed again.
     async fn list_and_watch(&self, history: &mut WatchHistory) -> Result<(), ApiError> {
         let served = {
-            let _alone = self.reach.turn().await;
+            let _alone = self.reach.wait_until_reachable().await;
             ServedKind::find(self.reach.server(), &self.kind).await?
         };
         let Some(served) = served else {
@@ -159,10 +159,10 @@ impl Watch {
         let too_long = |_| ApiError::TooLong("the list of definitions", self.max_list_time.as_secs());
         let evidence = evidence.map_err(too_long)??;
         match self.store.not_served(&self.kind, &evidence) {
-            Ok(changed) => self.changed(changed),
+            Ok(changed) => self.report_change(changed),
             Err(doubt) => {
-                self.doubted(&doubt.to_string());
-                self.changed(self.kind.affects_decisions_when_unknown());
+                self.log_doubt(&doubt.to_string());
+                self.report_change(self.kind.affects_decisions_when_unknown());
             }
         }
         self.reporter.listed();
@@ -194,7 +194,7 @@ impl Watch {
         };
         let evidence = ListEvidence {
             version: numeric_version(&version),
-            no_server: self.no_server(&listing).await?,
+            no_server: self.why_not_an_api_server(&listing).await?,
         };
         tracing::debug!(kind = %self.kind, objects = listing.objects, "listed");
         let end = || self.store.end_list(&self.kind, listing, &evidence);
@@ -203,9 +203,9 @@ impl Watch {
         Ok(match outcome {
             ListOutcome::Taken { changed, doubt } => {
                 if let Some(doubt) = &doubt {
-                    self.doubted(&doubt.to_string());
+                    self.log_doubt(&doubt.to_string());
                 }
-                self.changed(changed);
+                self.report_change(changed);
                 let holds_for = if doubt.is_some() {
                     DOUBTED_RELIST_INTERVAL
                 } else {
@@ -213,11 +213,11 @@ impl Watch {
                 };
                 Some(TakenList { version, holds_for })
             }
-            ListOutcome::NotBelieved(doubt) => {
-                self.doubted(&doubt.to_string());
+            ListOutcome::Unconfirmed(doubt) => {
+                self.log_doubt(&doubt.to_string());
                 self.store
                     .note_not_followed(&self.kind, &doubt.to_string(), Instant::now());
-                self.changed(self.kind.affects_decisions_when_unknown());
+                self.report_change(self.kind.affects_decisions_when_unknown());
                 None
             }
         })
@@ -225,7 +225,7 @@ impl Watch {
 
     /// Why the server that responded is not an API server, if the list is empty although objects
     /// are known.
-    async fn no_server(&self, listing: &Listing) -> Result<Option<String>, ApiError> {
+    async fn why_not_an_api_server(&self, listing: &Listing) -> Result<Option<String>, ApiError> {
         if listing.objects > 0 || !self.store.has_any(&self.kind) {
             return Ok(None);
         }
@@ -248,7 +248,7 @@ impl Watch {
 
     fn take_listed(&self, served: &ServedKind, object: SplitObject, listing: &mut Listing) {
         let (name, received) = self.received(served, object);
-        self.store.list(&self.kind, listing, name, received);
+        self.store.add_listed(&self.kind, listing, name, received);
     }
 
     fn received(
@@ -300,7 +300,7 @@ impl Watch {
                 Err(ApiError::Refused(refusal)) if refusal.ends_watch() => break,
                 // A watch that broke off can be resumed; an event that cannot be read would be sent
                 // again.
-                Err(error) if !error.is_answer() => self.failed(&error, &mut history.failures).await,
+                Err(error) if !error.is_answer() => self.handle_failure(&error, &mut history.failures).await,
                 Err(error) => return Err(error),
             }
             if self.reach.watch() < asked {
@@ -344,7 +344,7 @@ impl Watch {
                     version.clone_from(&object.head.resource_version);
                     let bytes = object.bytes;
                     let changed = self.in_turn(|| self.apply(served, object)).await;
-                    self.changed(changed);
+                    self.report_change(changed);
                     self.reach.pace(bytes).await;
                 }
                 WatchEvent::Deleted(object) => {
@@ -356,7 +356,7 @@ impl Watch {
                     }
                     *version = object.head.resource_version;
                     let name = (object.head.namespace, object.head.name);
-                    self.changed(self.store.delete(&self.kind, &name));
+                    self.report_change(self.store.delete(&self.kind, &name));
                 }
                 WatchEvent::Bookmark(at) => {
                     self.check_version(&at)?;
@@ -385,7 +385,7 @@ impl Watch {
         ))
     }
 
-    fn changed(&self, changed: bool) {
+    fn report_change(&self, changed: bool) {
         if changed {
             self.reporter.changed();
         }
@@ -395,7 +395,7 @@ impl Watch {
     }
 
     /// Logs that an absence is not believed.
-    fn doubted(&self, doubt: &str) {
+    fn log_doubt(&self, doubt: &str) {
         let (kind, cluster) = (&self.kind, &**self.reporter.cluster());
         if self.reporter.is_news(&kind.to_string(), doubt, Instant::now()) {
             tracing::error!(
@@ -409,9 +409,9 @@ impl Watch {
     /// Handles a 403: the gateway may not list or watch the kind.
     async fn refused(&self, error: &ApiError, failures: &mut RecentFailures) {
         let is_registration = self.kind.purpose == WatchPurpose::Registration;
-        self.changed(self.store.refused(&self.kind) | is_registration);
+        self.report_change(self.store.refused(&self.kind) | is_registration);
         if !self.kind.is_optional() {
-            return self.failed(error, failures).await;
+            return self.handle_failure(error, failures).await;
         }
         let (kind, error) = (&self.kind, error.to_string());
         let cluster = &**self.reporter.cluster();
@@ -436,7 +436,7 @@ impl Watch {
         sleep(FORBIDDEN_RETRY_DELAY).await;
     }
 
-    async fn failed(&self, error: &ApiError, failures: &mut RecentFailures) {
+    async fn handle_failure(&self, error: &ApiError, failures: &mut RecentFailures) {
         let (kind, cluster) = (&self.kind, &**self.reporter.cluster());
         let (text, now) = (error.to_string(), Instant::now());
         self.store.note_not_followed(kind, &text, now);
@@ -449,7 +449,7 @@ impl Watch {
             tracing::debug!(cluster, %kind, error = text, "list or watch failed again");
         }
         sleep(failures.wait(now)).await;
-        drop(self.reach.turn().await);
+        drop(self.reach.wait_until_reachable().await);
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use memchr::memchr2;
 
 use super::kind::{Name, WatchPurpose, WatchedKind};
-use super::memory::{RoomPurpose, RoomShare};
+use super::memory::{RoomOwner, RoomPurpose};
 use crate::telemetry::logging;
 use portcullis_policy::field::{Fault, FaultKind, Faults, Place};
 use portcullis_policy::model::groups::RBAC;
@@ -48,7 +48,7 @@ pub(crate) enum LeftOutReason {
     TooManyValues { values: usize, max: usize },
     /// There is no room for it.
     #[error("it takes {bytes} bytes of memory, and there is no room for it (`limits.watchedBytes`)")]
-    NoRoom { bytes: usize, share: RoomShare },
+    NoRoom { bytes: usize, share: RoomOwner },
 }
 
 // === impl LeftOutReason ===
@@ -245,7 +245,7 @@ impl LeftOutObjects {
     }
 
     /// The objects for which there was no room: the share of each, and the bytes of its content.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = (RoomShare, usize)> {
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = (RoomOwner, usize)> {
         self.named.values().filter_map(|reason| match *reason {
             LeftOutReason::NoRoom { bytes, share } => Some((share, bytes)),
             _ => None,

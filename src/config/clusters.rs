@@ -226,7 +226,7 @@ impl ClusterEntry {
     /// Whether the entry is in a file of its own, which others than the gateway's administrator may
     /// write.
     #[must_use]
-    pub fn is_tenants(&self) -> bool {
+    pub fn is_written_by_tenant(&self) -> bool {
         self.scope != FileScope::Anywhere
     }
 

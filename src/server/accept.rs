@@ -162,8 +162,8 @@ impl Connection {
 
     /// Marks the client as a caller of `cluster`: the connection no longer counts towards the
     /// limits of unauthenticated connections.
-    pub(crate) fn prove(&self, cluster: &Arc<str>) {
-        self.tracked.prove(cluster);
+    pub(crate) fn mark_authenticated(&self, cluster: &Arc<str>) {
+        self.tracked.mark_authenticated(cluster);
     }
 
     /// Whether the client is authenticated.
@@ -178,18 +178,18 @@ impl Connection {
 
     /// Starts the deadline for the rest of a head, of which the first bytes have arrived.
     pub(crate) fn head_began(&self) {
-        self.tracked.expect(self.head);
+        self.tracked.start_head_deadline(self.head);
     }
 
     /// Clears the deadline of the head, which is complete.
     pub(crate) fn head_ended(&self) {
-        self.tracked.reached();
+        self.tracked.clear_head_deadline();
     }
 
     /// The client is not reading the response: closes the connection unless it reads some of it
     /// `within` this time.
     pub(crate) fn start_read_deadline(&self, within: Duration) {
-        self.tracked.expect_reader(within);
+        self.tracked.start_read_deadline(within);
     }
 
     /// Clears that deadline, because the client has read some of the response.
@@ -203,7 +203,7 @@ impl Connection {
     }
 
     /// Counts a request as being answered until the returned value is dropped.
-    pub(crate) fn answer(self: &Rc<Self>) -> AnsweringRequest {
+    pub(crate) fn begin_request(self: &Rc<Self>) -> AnsweringRequest {
         self.answering.set(self.answering.get() + 1);
         AnsweringRequest(Rc::clone(self))
     }
@@ -328,7 +328,7 @@ impl Connections {
     }
 
     /// Sweeps forever, closing connections whose deadline has passed.
-    pub(crate) async fn watch(&self) {
+    pub(crate) async fn sweep_forever(&self) {
         let mut sweeps = tokio::time::interval(SWEEP_INTERVAL);
         loop {
             sweeps.tick().await;
@@ -359,7 +359,7 @@ impl TrackedConnection {
     }
 
     /// Records that the client has sent data: connections without any are closed first.
-    pub(crate) fn has_sent(&self) {
+    pub(crate) fn record_sent(&self) {
         self.connections.table().has_sent(self.number);
     }
 
@@ -375,7 +375,7 @@ impl TrackedConnection {
     }
 
     /// Records that the client is a caller of `cluster`.
-    pub(crate) fn prove(&self, cluster: &Arc<str>) {
+    pub(crate) fn mark_authenticated(&self, cluster: &Arc<str>) {
         // This is a no-op for every request but the first of a connection, so check without a lock.
         if !self.status.is_at_least(PeerStanding::Caller) && self.status.prove(PeerStanding::Caller) {
             self.connections.table().prove(self.number, Some(cluster));
@@ -384,19 +384,19 @@ impl TrackedConnection {
     }
 
     /// Starts the deadline of a head, of which the first bytes have arrived.
-    pub(crate) fn expect(&self, within: Duration) {
+    pub(crate) fn start_head_deadline(&self, within: Duration) {
         let now = self.connections.now.load(Ordering::Relaxed);
         self.status
             .expect(now.saturating_add(milliseconds(within + SWEEP_INTERVAL)));
     }
 
     /// Clears the deadline of the head or handshake, which is complete.
-    pub(crate) fn reached(&self) {
+    pub(crate) fn clear_head_deadline(&self) {
         self.status.reached();
     }
 
     /// Starts the deadline by which the client must have read some of the response.
-    pub(crate) fn expect_reader(&self, within: Duration) {
+    pub(crate) fn start_read_deadline(&self, within: Duration) {
         let now = self.connections.now.load(Ordering::Relaxed);
         self.status
             .expect_reader(now.saturating_add(milliseconds(within + SWEEP_INTERVAL)));

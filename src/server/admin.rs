@@ -433,7 +433,7 @@ async fn serve(shared: Data<GatewayState>, listener: TcpListener) {
         Ok(())
     };
     tokio::select! {
-        () = connections.watch() => {}
+        () = connections.sweep_forever() => {}
         ended = accept::accept(listener, &connections, || LIMITS.into(), serve) => {
             if let Err(error) = ended {
                 tracing::error!(%error, "the admin listener has ended");

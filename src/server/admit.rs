@@ -308,7 +308,7 @@ impl Job {
                     trace,
                     ..
                 } = &self.pending.received;
-                let take_place = || permit.call().map(|place| Box::new(place) as CallPlace);
+                let take_place = || permit.reserve_call().map(|place| Box::new(place) as CallPlace);
                 let answered = pending.ask(*deadline, trace, &take_place).await;
                 answered.map_err(|_| Rejection::TooManyRequests)?.0
             }

@@ -44,7 +44,7 @@ struct DecisionAttempt<'a> {
     /// Whether the time of an attempt that started at the given time is over.
     is_over: &'a dyn Fn(Instant) -> bool,
     /// Whether the review is attempted again if it needs more than its memory allowance.
-    is_first: bool,
+    may_retry: bool,
     /// Whether the result is discarded once the time is over. Otherwise conditions without a result
     /// count as failed.
     is_discarded: &'a dyn Fn() -> bool,
@@ -95,7 +95,7 @@ struct AuthorizationResult<'r> {
 /// delay the worker's other requests.
 pub(crate) async fn answer(shared: &Data<GatewayState>, received: ReviewRequest) -> Result<Bytes, Rejection> {
     let before = if received.body.len() <= MAX_WORKER_BYTES {
-        match attempt_here(shared, &received)? {
+        match attempt_on_this_thread(shared, &received)? {
             AuthorizeStep::Answered(reply) => return Ok(reply),
             // Boxed, as below, to keep this future small: most reviews do not get here.
             AuthorizeStep::Consult(pending) => {
@@ -109,10 +109,13 @@ pub(crate) async fn answer(shared: &Data<GatewayState>, received: ReviewRequest)
     Box::pin(answer_in_pool(shared, Arc::new(received), before)).await
 }
 
-fn attempt_here(shared: &GatewayState, received: &ReviewRequest) -> Result<AuthorizeStep, Rejection> {
+fn attempt_on_this_thread(
+    shared: &GatewayState,
+    received: &ReviewRequest,
+) -> Result<AuthorizeStep, Rejection> {
     let attempt = DecisionAttempt {
         is_over: &|since| Instant::now() >= received.deadline.min(since + WORKER_TIME_SLICE),
-        is_first: true,
+        may_retry: true,
         is_discarded: &|| true,
         counted: 0,
     };
@@ -154,7 +157,7 @@ async fn attempt_in_pool(
         // The result is discarded if the caller no longer waits for it.
         let attempt = DecisionAttempt {
             is_over: &|_| is_over() || Instant::now() >= end,
-            is_first: size == JobClass::Small,
+            may_retry: size == JobClass::Small,
             is_discarded: &|| size == JobClass::Small || is_over(),
             counted,
         };
@@ -172,7 +175,7 @@ async fn attempt_in_pool(
         Err(_) => {
             let attempt = DecisionAttempt {
                 is_over: &|since| Instant::now() >= since + WORKER_TIME_SLICE,
-                is_first: true,
+                may_retry: true,
                 is_discarded: &|| false,
                 counted,
             };
@@ -205,7 +208,7 @@ fn decide(
     };
     let deadline = Deadline {
         expired: &expired,
-        needs_more_memory: attempt.is_first.then_some(&was_over),
+        needs_more_memory: attempt.may_retry.then_some(&was_over),
     };
     let interrupted = |counted| {
         let user = review.attributes.user.name.to_string();
@@ -215,8 +218,8 @@ fn decide(
     let mut count = CountingObserver {
         counters,
         policies,
-        is_in_vain: &is_in_vain,
-        before: attempt.counted,
+        will_be_discarded: &is_in_vain,
+        to_skip: attempt.counted,
         counted: attempt.counted,
     };
     let now = received.time.into();
@@ -269,7 +272,7 @@ impl PendingConsultation {
         shared: &GatewayState,
         received: &ReviewRequest,
     ) -> Result<Bytes, Rejection> {
-        let take_place = || received.permit.call().map(|place| Box::new(place) as CallPlace);
+        let take_place = || received.permit.reserve_call().map(|place| Box::new(place) as CallPlace);
         let asking = self.pending.ask(received.deadline, &received.trace, &take_place);
         let (end, attributes) = asking.await.map_err(|_| Rejection::TooManyRequests)?;
         let ConsultationEnd {

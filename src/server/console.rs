@@ -176,7 +176,7 @@ where
         Ok(())
     };
     tokio::select! {
-        () = connections.watch() => Ok(()),
+        () = connections.sweep_forever() => Ok(()),
         () = sampling => Ok(()),
         ended = accept::accept(listener, &connections, || limits.into(), serve) => ended,
     }

@@ -42,9 +42,9 @@ pub(crate) struct CountingObserver<'c> {
     pub(crate) counters: Option<&'c Counters>,
     pub(crate) policies: &'c Arc<PolicySet>,
     /// Whether the decision will be discarded and repeated.
-    pub(crate) is_in_vain: &'c dyn Fn() -> bool,
+    pub(crate) will_be_discarded: &'c dyn Fn() -> bool,
     /// The number of results still to skip, because an earlier attempt counted them.
-    pub(crate) before: usize,
+    pub(crate) to_skip: usize,
     /// The number of results that were counted, by earlier attempts too.
     pub(crate) counted: usize,
 }
@@ -202,11 +202,11 @@ impl<'c> CountingObserver<'c> {
     /// The counters for the next result; `None` if an earlier attempt counted it or a later one
     /// will.
     fn next(&mut self) -> Option<&'c Counters> {
-        if (self.is_in_vain)() {
+        if (self.will_be_discarded)() {
             return None;
         }
-        if self.before > 0 {
-            self.before -= 1;
+        if self.to_skip > 0 {
+            self.to_skip -= 1;
             return None;
         }
         self.counted += 1;

@@ -71,7 +71,7 @@ where
             // While the request is answered, arriving bytes do not start another head.
             let answering = request.conn_data::<Rc<Connection>>().map(|connection| {
                 connection.head_ended();
-                connection.answer()
+                connection.begin_request()
             });
             app.call(request).map(move |answer| {
                 drop(answering);

@@ -111,7 +111,7 @@ where
 {
     let mut keepalive = Keepalive::new(h2.ping_pong(), timeouts);
     let mut exchanges = Exchanges::new();
-    let mut tally = ConnectionState::default();
+    let mut tally = StreamTally::default();
     let link = Rc::new(SharedLimits::new(timeouts));
     poll_fn(|context| {
         allowance.begin_turn();
@@ -191,16 +191,16 @@ fn accept(
 
 /// The counters and the state of one connection.
 #[derive(Debug, Default)]
-struct ConnectionState {
+struct StreamTally {
     /// Streams reset by the client, minus those answered.
     resets: usize,
     is_draining: bool,
     is_ended: bool,
 }
 
-// === impl ConnectionState ===
+// === impl StreamTally ===
 
-impl ConnectionState {
+impl StreamTally {
     /// Sends GOAWAY when the gateway drains, and closes the connection once no request is in
     /// flight.
     fn follow<IO>(&mut self, stage: ConnectionStage, h2: &mut H2<Gate<IO>, Bytes>)

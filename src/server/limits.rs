@@ -85,10 +85,10 @@ pub(crate) struct Permit {
     limiter: WorkerRef<Limiter>,
     /// The part of its share; `None` if it has none.
     own: Option<PartNumber>,
-    shares: Shares,
-    memory: Shares,
-    calls: Shares,
-    replies: Shares,
+    shares: PartLimits,
+    memory: PartLimits,
+    calls: PartLimits,
+    replies: PartLimits,
     request: ShareUse,
     bytes: ShareUse,
     _gauged: Gauged,
@@ -107,7 +107,7 @@ pub(crate) struct CopyPermit {
 pub(crate) struct ReplyPermit {
     limiter: WorkerRef<Limiter>,
     own: Option<PartNumber>,
-    shares: Shares,
+    shares: PartLimits,
 }
 
 /// A reply that counts until it is dropped.
@@ -120,7 +120,7 @@ struct CountedReply {
 
 /// The bytes that count for a reply that is not written yet, besides its body: for its stream and
 /// its task.
-const REPLY_BYTES: usize = 8 << 10;
+const REPLY_OVERHEAD_BYTES: usize = 8 << 10;
 
 /// The least limit on replies, which suffices for hundreds of requests, even if less is configured.
 const LEAST_REPLIES_BYTES: usize = 4 << 20;
@@ -135,7 +135,7 @@ pub(crate) struct CallPermit {
 
 /// A limit for one cluster: its own part and the common part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shares {
+pub(crate) struct PartLimits {
     pub(crate) own: usize,
     pub(crate) common: usize,
 }
@@ -173,17 +173,17 @@ impl WorkerRef<Limiter> {
         let request = self.take(
             own,
             Resource::Requests,
-            Shares::of(capacity.requests, clusters, 1),
+            PartLimits::of(capacity.requests, clusters, 1),
             1,
         )?;
         // From here on, dropping the permit releases what was taken.
         let mut permit = Permit {
             limiter: self.clone(),
             own,
-            shares: Shares::of(capacity.bytes, clusters, 0),
-            memory: Shares::of(capacity.memory, clusters, 0),
-            calls: Shares::of(capacity.calls, clusters, 1),
-            replies: Shares::of(capacity.bytes.max(LEAST_REPLIES_BYTES), clusters, 0),
+            shares: PartLimits::of(capacity.bytes, clusters, 0),
+            memory: PartLimits::of(capacity.memory, clusters, 0),
+            calls: PartLimits::of(capacity.calls, clusters, 1),
+            replies: PartLimits::of(capacity.bytes.max(LEAST_REPLIES_BYTES), clusters, 0),
             request,
             bytes: ShareUse::default(),
             _gauged: gauge.enter(),
@@ -237,7 +237,7 @@ impl Limiter {
         &self,
         own: Option<PartNumber>,
         resource: Resource,
-        shares: Shares,
+        shares: PartLimits,
         amount: usize,
     ) -> Option<ShareUse> {
         let common = &self.common;
@@ -278,7 +278,7 @@ impl Permit {
     }
 
     /// Reserves a copy of `bytes`, which is counted separately from the bodies.
-    pub(crate) fn copy(&self, bytes: usize) -> Option<CopyPermit> {
+    pub(crate) fn reserve_copy(&self, bytes: usize) -> Option<CopyPermit> {
         let taken = self
             .limiter
             .take(self.own, Resource::Copied, self.shares, bytes)?;
@@ -299,7 +299,7 @@ impl Permit {
     }
 
     /// Reserves a call to a webhook.
-    pub(crate) fn call(&self) -> Option<CallPermit> {
+    pub(crate) fn reserve_call(&self) -> Option<CallPermit> {
         let call = self.limiter.take(self.own, Resource::Calls, self.calls, 1)?;
         Some(CallPermit {
             limiter: self.limiter.clone(),
@@ -322,7 +322,7 @@ impl ReplyPermit {
     /// Reserves the reply `body`, which counts until it is dropped; `None` if the limit is reached.
     pub(crate) fn reserve(self, body: Bytes) -> Option<Bytes> {
         let Self { limiter, own, shares } = self;
-        let bytes = limiter.take(own, Resource::Replies, shares, body.len() + REPLY_BYTES)?;
+        let bytes = limiter.take(own, Resource::Replies, shares, body.len() + REPLY_OVERHEAD_BYTES)?;
         Some(Bytes::from_owner(CountedReply {
             body,
             limiter,
@@ -362,9 +362,9 @@ impl Drop for CopyPermit {
     }
 }
 
-// === impl Shares ===
+// === impl PartLimits ===
 
-impl Shares {
+impl PartLimits {
     /// Divides a `limit` among `clusters`, whose own parts are `least` at least. For a single
     /// cluster the whole limit is common.
     pub(crate) fn of(limit: usize, clusters: usize, least: usize) -> Self {
@@ -460,7 +460,7 @@ const LARGE_BYTES: usize = 256 << 10;
 pub(crate) struct ReviewMemory {
     limiter: WorkerRef<Limiter>,
     own: Option<PartNumber>,
-    shares: Shares,
+    shares: PartLimits,
     user: u64,
     /// The bytes that this review holds.
     taken: Arc<AtomicUsize>,
@@ -536,7 +536,7 @@ impl MadeBytes {
     fn take(
         limiter: &WorkerRef<Limiter>,
         own: Option<PartNumber>,
-        shares: Shares,
+        shares: PartLimits,
         bytes: usize,
     ) -> Option<Self> {
         let shares = if bytes > LARGE_BYTES {
@@ -544,7 +544,7 @@ impl MadeBytes {
         } else {
             shares
         };
-        let held = limiter.take(own, Resource::Made, shares, bytes)?;
+        let held = limiter.take(own, Resource::Derived, shares, bytes)?;
         Some(Self {
             limiter: limiter.clone(),
             own,
@@ -555,7 +555,7 @@ impl MadeBytes {
 
 impl Drop for MadeBytes {
     fn drop(&mut self) {
-        self.limiter.give_back(self.own, Resource::Made, self.held);
+        self.limiter.give_back(self.own, Resource::Derived, self.held);
     }
 }
 

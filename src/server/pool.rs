@@ -245,10 +245,10 @@ fn large_threads(threads: usize, max_large: usize) -> usize {
 
 /// Starts threads that clusters and their users share.
 fn start_shared(name: &str, threads: usize) -> io::Result<Arc<JobQueue>> {
-    start(name, threads, shares(threads))
+    start(name, threads, running_limits(threads))
 }
 
-fn shares(threads: usize) -> RunningLimits {
+fn running_limits(threads: usize) -> RunningLimits {
     let of_cluster = threads / 2;
     let of_user = (of_cluster / 2).max(1);
     RunningLimits { of_cluster, of_user }

@@ -331,12 +331,12 @@ pub(crate) fn identify(
     };
     shared.metrics.authentication(method, outcome);
     if let Ok(caller) = &known {
-        connection.prove(&caller.share);
+        connection.mark_authenticated(&caller.share);
     }
     known
         .and_then(|caller| may_use(&caller).map(|()| caller))
         .inspect_err(|refusal| {
-            let is_known = |peer| snapshot.authenticator.knows(peer, time);
+            let is_known = |peer| snapshot.authenticator.is_signed_by_client_ca(peer, time);
             let client = RefusedClient {
                 peer: connection.peer,
                 credentials: *credentials,

@@ -200,7 +200,7 @@ where
         return;
     };
     if stream.readable().await.is_ok() {
-        tracked.has_sent();
+        tracked.record_sent();
     }
     let stream = match handshake(stream, tls).await {
         Ok(stream) => stream,
@@ -223,9 +223,11 @@ where
 /// Records what the handshake has proven about the client.
 fn prove(tracked: &TrackedConnection, certificate: Option<&PeerCertificate>, shared: &GatewayState) {
     let (authenticator, now) = (&shared.state.current().authenticator, SystemTime::now());
-    tracked.handshake_done(certificate.is_some_and(|certificate| authenticator.knows(certificate, now)));
+    tracked.handshake_done(
+        certificate.is_some_and(|certificate| authenticator.is_signed_by_client_ca(certificate, now)),
+    );
     if let Some(cluster) = certificate.and_then(|certificate| authenticator.cluster_of(certificate, now)) {
-        tracked.prove(&cluster);
+        tracked.mark_authenticated(&cluster);
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use super::ManifestSource;
 use super::files::{FaultsByCluster, ManifestFiles, Revision};
-use super::held_back::{self, EarlierFiles, UsableFiles};
+use super::held_back::{self, EarlierClusterFiles, UsableFiles};
 use super::index::{GatewayContext, SnapshotIndex, options};
 use super::inventory::FileContents;
 use super::last_good::PendingSave;
@@ -45,7 +45,7 @@ pub(crate) struct LoadFaults {
 pub(crate) struct ReadParts<'e> {
     pub(crate) files: ManifestFiles,
     pub(crate) unreadable: FaultsByCluster,
-    pub(crate) earlier: Option<&'e EarlierFiles>,
+    pub(crate) earlier: Option<&'e EarlierClusterFiles>,
     /// The clusters whose entries in the configuration are unknown.
     pub(crate) unknown: BTreeSet<String>,
     /// The faults in the entries of clusters.

@@ -459,7 +459,7 @@ const GRANULARITY: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileTimes {
     /// A file with the same times as before was not modified.
-    Believed,
+    Trusted,
     /// Every file is read, because a user requested the reload.
     Ignored,
 }

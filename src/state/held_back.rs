@@ -29,7 +29,7 @@ pub(crate) struct UsableFiles {
 /// Finds the files that can be in force.
 struct UsableFilesFinder<'s> {
     files: &'s ManifestFiles,
-    earlier: &'s EarlierFiles,
+    earlier: &'s EarlierClusterFiles,
     known: Option<&'s ObjectSet>,
     options: &'s Options,
 }
@@ -39,7 +39,7 @@ struct UsableFilesFinder<'s> {
 pub(crate) fn usable_files(
     files: &ManifestFiles,
     mut unreadable: FaultsByCluster,
-    (earlier, known): (Option<&EarlierFiles>, Option<&ObjectSet>),
+    (earlier, known): (Option<&EarlierClusterFiles>, Option<&ObjectSet>),
     options: &Options,
     held: &mut HeldBack,
 ) -> UsableFiles {
@@ -72,7 +72,7 @@ pub(crate) fn usable_files(
 /// The files that were last in force, which replace faulty files of a cluster. At a start without
 /// `reload.lastGood` there are none.
 #[derive(Default)]
-pub(crate) struct EarlierFiles {
+pub(crate) struct EarlierClusterFiles {
     pub(crate) cluster_files: Vec<ClusterFile>,
     pub(crate) manifests: ManifestFiles,
     /// The clusters whose files were all known.
@@ -174,7 +174,7 @@ impl UsableFilesFinder<'_> {
 
 // === impl EarlierFiles ===
 
-impl EarlierFiles {
+impl EarlierClusterFiles {
     /// Manifests in which everything about these clusters was known.
     #[cfg(test)]
     pub(crate) fn of_manifests(manifests: ManifestFiles, clusters: BTreeSet<String>) -> Self {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     /// The usable files of `now` with these `earlier` ones, and what is held back.
-    fn find_with(earlier: &EarlierFiles, now: &[(Option<&str>, &str)]) -> (UsableFiles, HeldBack) {
+    fn find_with(earlier: &EarlierClusterFiles, now: &[(Option<&str>, &str)]) -> (UsableFiles, HeldBack) {
         let options = Options {
             clusters: clusters(),
             ..Options::default()
@@ -321,7 +321,7 @@ mod tests {
         before: &[(Option<&str>, &str)],
         now: &[(Option<&str>, &str)],
     ) -> Option<(BTreeSet<String>, Vec<String>)> {
-        let stand_ins = EarlierFiles::of_manifests(files(before), clusters());
+        let stand_ins = EarlierClusterFiles::of_manifests(files(before), clusters());
         let (usable, held) = find_with(&stand_ins, now);
         assert!(usable.missing.is_empty());
         let Some(objects) = usable.objects else {
@@ -372,13 +372,13 @@ mod tests {
             (Some("east"), "kind: ["),
             (Some("west"), NAMESPACE),
         ];
-        let (usable, held) = find_with(&EarlierFiles::default(), &now);
+        let (usable, held) = find_with(&EarlierClusterFiles::default(), &now);
         // That east has no Namespaces is not a fault of the files for all clusters.
         assert!(usable.objects.is_some(), "{}", usable.faults);
         assert_eq!(usable.missing, ["east".to_owned()].into());
         assert!(held.contains_key("east"));
         let (usable, held) = find_with(
-            &EarlierFiles::default(),
+            &EarlierClusterFiles::default(),
             &[(None, "kind: ["), (Some("east"), "{")],
         );
         assert!(usable.objects.is_none() && usable.missing.is_empty() && held.is_empty());

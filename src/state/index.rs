@@ -315,7 +315,7 @@ impl<'o> Indexer<'o> {
             if watched.is_none() && scope.admission.is_empty() {
                 admission.clusters.remove(&cluster);
             } else {
-                let set = scope.beside(&shared, &admission.shared, &self.settings);
+                let set = scope.admission_set(&shared, &admission.shared, &self.settings);
                 admission.clusters.insert(cluster, set);
             }
         }

@@ -138,7 +138,7 @@ impl ReloadJob {
             self.last = Fingerprint::none();
             FileTimes::Ignored
         } else {
-            FileTimes::Believed
+            FileTimes::Trusted
         };
         let was_faulty = self.state.last_failure().is_some() || !current.is_as_written();
         let mut seen = self.fingerprint(current, was_faulty);

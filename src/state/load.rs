@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use super::ManifestSource;
 use super::assemble::{LoadFaults, ReadParts, assemble, index};
 use super::files::{self, FileTimes, ManifestFiles, Revision};
-use super::held_back::{self, EarlierFiles};
+use super::held_back::{self, EarlierClusterFiles};
 use super::index::{SnapshotIndex, options};
 use super::last_good::{self, LastGoodSet, PendingSave};
 use super::snapshot::{LoadedManifests, Snapshot, removal_faults};
@@ -35,7 +35,7 @@ pub fn load(
     previous: Option<&Snapshot>,
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
-    on_new_thread(|| load_here(path, source, previous, None, (FileTimes::Believed, now)))
+    on_new_thread(|| load_on_this_thread(path, source, previous, None, (FileTimes::Trusted, now)))
 }
 
 /// Does the same with the bundle `candidate` in place of the one that is kept, which it reads from
@@ -47,8 +47,8 @@ pub(crate) fn load_candidate(
     candidate: &ManifestPath,
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
-    let times = (FileTimes::Believed, now);
-    on_new_thread(|| load_here(path, source, previous, Some(candidate), times))
+    let times = (FileTimes::Trusted, now);
+    on_new_thread(|| load_on_this_thread(path, source, previous, Some(candidate), times))
 }
 
 /// Does the same to replace `previous`. `times` determines whether files are skipped that have not
@@ -60,10 +60,10 @@ pub(crate) fn reload(
     times: FileTimes,
     now: SystemTime,
 ) -> (Option<Snapshot>, Faults) {
-    on_new_thread(|| load_here(path, source, Some(previous), None, (times, now)))
+    on_new_thread(|| load_on_this_thread(path, source, Some(previous), None, (times, now)))
 }
 
-fn load_here(
+fn load_on_this_thread(
     path: &Path,
     source: &dyn ManifestSource,
     previous: Option<&Snapshot>,
@@ -71,14 +71,14 @@ fn load_here(
     (times, now): (FileTimes, SystemTime),
 ) -> (Option<Snapshot>, Faults) {
     let path_and = (path, candidate);
-    let load = |stand_ins: &EarlierFiles, held: HeldBack| {
+    let load = |stand_ins: &EarlierClusterFiles, held: HeldBack| {
         load_with_fallback(path_and, source, (previous, stand_ins), held, (times, now))
     };
     if let Some(previous) = previous {
-        let stand_ins = EarlierFiles::of(previous);
+        let stand_ins = EarlierClusterFiles::of(previous);
         return load_bounded(Some(previous), |held| load(&stand_ins, held));
     }
-    let loaded = load(&EarlierFiles::default(), HeldBack::new());
+    let loaded = load(&EarlierClusterFiles::default(), HeldBack::new());
     let needs_saved =
         |snapshot: &Snapshot| snapshot.config.reload.max_removed.is_some() || !snapshot.is_as_written();
     if loaded.0.as_ref().is_some_and(|snapshot| !needs_saved(snapshot)) {
@@ -90,8 +90,8 @@ fn load_here(
         return loaded;
     };
     let config = parse_saved(path, &saved).0;
-    let stand_ins = EarlierFiles::saved(saved, config.as_ref());
-    let before = last_good_here(path, source, now).ok();
+    let stand_ins = EarlierClusterFiles::saved(saved, config.as_ref());
+    let before = last_good_on_this_thread(path, source, now).ok();
     load_bounded(before.as_ref(), |held| load(&stand_ins, held))
 }
 
@@ -130,7 +130,7 @@ fn load_bounded(
 fn load_with_fallback(
     (path, candidate): (&Path, Option<&ManifestPath>),
     source: &dyn ManifestSource,
-    (previous, earlier): (Option<&Snapshot>, &EarlierFiles),
+    (previous, earlier): (Option<&Snapshot>, &EarlierClusterFiles),
     held: HeldBack,
     (times, now): (FileTimes, SystemTime),
 ) -> (Option<Snapshot>, Faults) {
@@ -178,10 +178,10 @@ pub fn last_good(
     source: &dyn ManifestSource,
     now: SystemTime,
 ) -> Result<Snapshot, last_good::LastGoodError> {
-    on_new_thread(|| last_good_here(path, source, now))
+    on_new_thread(|| last_good_on_this_thread(path, source, now))
 }
 
-fn last_good_here(
+fn last_good_on_this_thread(
     path: &Path,
     source: &dyn ManifestSource,
     now: SystemTime,
@@ -199,7 +199,7 @@ fn last_good_here(
         faults.extend(config.require_callers().err());
         // What was in force is never held back.
         let unknown = saved.unknown.clone();
-        let earlier = EarlierFiles::saved(saved, Some(&config));
+        let earlier = EarlierClusterFiles::saved(saved, Some(&config));
         let parts = ReadParts {
             earlier: Some(&earlier),
             unknown,

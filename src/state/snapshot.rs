@@ -205,7 +205,11 @@ impl Snapshot {
             .manifests
             .iter()
             .filter_map(|entry| entry.cluster.as_deref());
-        let of_clusters = self.config.clusters.iter().filter(|entry| entry.is_tenants());
+        let of_clusters = self
+            .config
+            .clusters
+            .iter()
+            .filter(|entry| entry.is_written_by_tenant());
         let named = of_manifests.chain(of_clusters.map(|entry| entry.name.as_str()));
         let mut faults: BTreeMap<&str, usize> = named.map(|cluster| (cluster, 0)).collect();
         faults.extend(

@@ -327,7 +327,7 @@ impl ReloadWorker {
     fn log_vanished(&self, restrictions: &[Restriction]) {
         log_removed_restrictions(restrictions);
         if !restrictions.is_empty() {
-            (self.observer)(ReloadAttempt::TookAway(restrictions));
+            (self.observer)(ReloadAttempt::RestrictionsRemoved(restrictions));
         }
     }
 
@@ -341,7 +341,7 @@ impl ReloadWorker {
             tracing::error!(%revision, faults, "the files have errors: the last good set stays in force");
         }
         (self.observer)(ReloadAttempt::Failed(&failure));
-        self.state.keep(failure);
+        self.state.record_failure(failure);
     }
 
     fn fail(&self, found: Vec<Fault>, is_hanging: bool) {
@@ -392,7 +392,7 @@ impl ReloadWorker {
         tracing::info!(revision = %snapshot.revision, "the objects of clusters changed");
         self.log_vanished(&snapshot.removed_restrictions(&current));
         drop(current);
-        self.state.refresh(snapshot);
+        self.state.put_in_force(snapshot);
         (self.observer)(ReloadAttempt::Refreshed(&self.state));
     }
 }
@@ -410,7 +410,7 @@ pub enum ReloadAttempt<'a> {
     /// Objects of clusters changed. The files were not read: if they were faulty, they still are.
     Refreshed(&'a ReloadState),
     /// These restrictions are about to be removed.
-    TookAway(&'a [Restriction]),
+    RestrictionsRemoved(&'a [Restriction]),
     /// The files have faults, or are still being read; the snapshot in force stays.
     Failed(&'a ReloadFailure),
 }

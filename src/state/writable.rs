@@ -266,7 +266,7 @@ fn written_files(config: &Config) -> Vec<WritableFiles> {
         .map(|entry| WritableFiles {
             place: entry.place.at(entry.place.path.field("cacheFile")),
             files: entry.saved_files(),
-            tenant: entry.is_tenants().then(|| entry.name.clone()),
+            tenant: entry.is_written_by_tenant().then(|| entry.name.clone()),
         })
         .collect();
     of_clusters.sort_by_key(|written| written.tenant.is_some());

@@ -63,7 +63,7 @@ impl UpstreamSettings {
         for entry in &config.clusters {
             let (settings, found) = CallSettings::of_cluster(config, entry);
             let mut settings = Some(Arc::new(settings));
-            if found.has_errors() && entry.is_tenants() {
+            if found.has_errors() && entry.is_written_by_tenant() {
                 settings = previous.and_then(|previous| previous.of_clusters.get(&entry.name).cloned());
                 held.entry(entry.name.clone()).or_default().append(found);
             } else {

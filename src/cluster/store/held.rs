@@ -402,7 +402,7 @@ impl HeldObjects {
 
     /// The versions in force for which `is_wanted` holds, in parts. Unchanged parts are shared with
     /// the last call.
-    pub(crate) fn give(
+    pub(crate) fn take_parts(
         &mut self,
         is_wanted: impl Fn(&ValidObject) -> bool,
     ) -> impl Iterator<Item = Arc<WatchedPart>> {

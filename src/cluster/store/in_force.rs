@@ -32,7 +32,7 @@ pub(crate) struct DesiredCondition {
 impl Store {
     /// Notes that what was offered last is in force, except for objects that are `in_files`, too:
     /// those of the files are in force instead.
-    pub(crate) fn in_force(&self, in_files: BTreeSet<ObjectIdentity>) {
+    pub(crate) fn record_in_force(&self, in_files: BTreeSet<ObjectIdentity>) {
         let mut known = self.lock();
         known.in_force_versions.in_force = known.in_force_versions.offered.clone();
         known.in_force_versions.in_files = in_files;

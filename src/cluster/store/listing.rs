@@ -46,7 +46,7 @@ pub(crate) enum ListOutcome {
     Taken { changed: bool, doubt: Option<Doubt> },
     /// The list is ignored, because it is older than the known one, or not from an API server. The
     /// known objects stay in force.
-    NotBelieved(Doubt),
+    Unconfirmed(Doubt),
 }
 
 // === impl Listing ===
@@ -94,7 +94,7 @@ impl Store {
     }
 
     /// Adds an object of a list. Blocks while its expressions are compiled.
-    pub(crate) fn list(
+    pub(crate) fn add_listed(
         &self,
         kind: &WatchedKind,
         listing: &mut Listing,
@@ -223,7 +223,7 @@ impl StoredKinds {
         let objects = self.kinds.entry(kind.clone()).or_default();
         objects.doubt = Some(doubt.clone());
         objects.known &= !kind.affects_decisions_when_unknown();
-        ListOutcome::NotBelieved(doubt)
+        ListOutcome::Unconfirmed(doubt)
     }
 
     /// Does this for definitions.

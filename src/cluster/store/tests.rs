@@ -18,7 +18,7 @@ const ROLES: &str = "ClusterRole";
 const POLICIES: &str = "AuthorizationPolicy";
 const NO_ROOM: LeftOutReason = LeftOutReason::NoRoom {
     bytes: 1,
-    share: RoomShare::NONE,
+    share: RoomOwner::NONE,
 };
 
 fn kind(name: &str) -> WatchedKind {
@@ -46,7 +46,7 @@ impl Store {
     fn list_of(&self, kind: &WatchedKind, all: Vec<ReceivedObject>, version: Option<u64>) -> ListOutcome {
         let mut listing = self.begin_list(kind);
         for received in all {
-            self.list(kind, &mut listing, received.name.clone(), Ok(received));
+            self.add_listed(kind, &mut listing, received.name.clone(), Ok(received));
         }
         let evidence = ListEvidence {
             version,
@@ -127,7 +127,7 @@ fn mk_store_of(cluster: &str) -> Store {
 }
 
 fn list_all(store: &Store, kinds: &BTreeSet<WatchedKind>) {
-    store.keep(kinds);
+    store.set_kinds(kinds);
     for kind in kinds {
         let definitions = if kind.purpose == WatchPurpose::Definition {
             shipped()
@@ -276,7 +276,7 @@ fn a_list_replaces_what_was_known_of_its_kind() {
 fn nothing_is_shown_before_every_kind_was_listed() {
     let store = Store::new("east", None, Version::NEWEST);
     let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(false, false).into_iter().collect();
-    store.keep(&kinds);
+    store.set_kinds(&kinds);
     let (last, others) = (kind(POLICIES), kinds.iter().filter(|kind| kind.kind != POLICIES));
     for kind in others {
         store.replace(
@@ -306,7 +306,7 @@ fn a_saved_set_is_shown_until_its_kinds_are_listed() {
     let store = Store::new("east", Some(saved_set(saved)), Version::NEWEST);
     assert_eq!(names(&store), ["AuthorizationPolicy/p", "ClusterRole/a"]);
     assert_eq!(store.status().origin, Origin::Saved);
-    store.keep(&WatchedKind::fixed(false, false).into_iter().collect());
+    store.set_kinds(&WatchedKind::fixed(false, false).into_iter().collect());
     store.replace(&kind(ROLES), vec![mk_role("b", "get")]);
     assert_eq!(names(&store), ["AuthorizationPolicy/p", "ClusterRole/b"]);
     assert!(!store.is_complete(), "it is not saved over what was complete");
@@ -349,7 +349,7 @@ fn parameters_that_may_not_be_listed_hold_nothing_up() {
     let secrets = WatchedKind::of_object("v1", "Secret");
     let mut kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(true, false).into_iter().collect();
     kinds.insert(secrets.clone());
-    store.keep(&kinds);
+    store.set_kinds(&kinds);
     assert_eq!(
         (store.status().origin, store.is_complete()),
         (Origin::Live, false)
@@ -357,7 +357,7 @@ fn parameters_that_may_not_be_listed_hold_nothing_up() {
     store.refused(&secrets);
     assert!(store.is_complete());
     assert!(
-        store.keep(&WatchedKind::fixed(true, false).into_iter().collect()),
+        store.set_kinds(&WatchedKind::fixed(true, false).into_iter().collect()),
         "they are dropped"
     );
 }

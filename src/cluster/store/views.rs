@@ -209,7 +209,7 @@ impl Store {
                 | WatchPurpose::AccessRequest
                 | WatchPurpose::Parameter => true,
             };
-            for part in objects.objects.give(is_wanted) {
+            for part in objects.objects.take_parts(is_wanted) {
                 digest.update(&part.digest);
                 watched.parts.push(part);
             }

@@ -79,7 +79,7 @@ fn with_a_role(answer: impl Fn(&Uri) -> TestAnswer + Send + 'static) -> Watch {
     let name = (String::new(), "a".to_owned());
     let received = ReceivedObject::new(&watch.kind, RBAC, name.clone(), text.as_bytes());
     let mut listing = watch.store.begin_list(&watch.kind);
-    watch.store.list(&watch.kind, &mut listing, name, received);
+    watch.store.add_listed(&watch.kind, &mut listing, name, received);
     let evidence = ListEvidence {
         version: Some(100),
         no_server: None,
@@ -256,7 +256,7 @@ fn what_fails_to_be_followed_is_not_up_to_date() {
         let error = watch.list_and_watch(&mut history).await.unwrap_err();
         assert!(watch.store.outdated_at(Instant::now() + minute).is_empty());
         tokio::select! {
-            () = watch.failed(&error, &mut history.failures) => {}
+            () = watch.handle_failure(&error, &mut history.failures) => {}
             () = failed => {}
         }
         let outdated = watch.store.outdated_at(Instant::now() + minute);
@@ -358,9 +358,9 @@ fn what_has_expressions_waits_for_its_turn() {
 #[test]
 fn who_fills_and_empties_a_part_has_the_kind_listed_less_and_less_often() {
     let (mut retries, start) = (LeftOutRetries::default(), Timer::now());
-    let [ann, bob] = ["ann", "bob"].map(RoomShare::of);
+    let [ann, bob] = ["ann", "bob"].map(RoomOwner::of);
     let minute = Duration::from_secs(60);
-    let mut is_due = |shares: &[RoomShare], minutes: u32| {
+    let mut is_due = |shares: &[RoomOwner], minutes: u32| {
         let shares = shares.iter().copied().collect();
         retries.is_due(&shares, minute, start + minute * minutes)
     };

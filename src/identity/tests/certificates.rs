@@ -313,7 +313,10 @@ fn who_has_a_certificate_of_the_client_ca_is_known_in_its_time_or_not() {
         (client(&other, "a"), false),
         (other.issue(&expired).certificate, false),
     ] {
-        assert_eq!(authenticator.knows(&peer(&certificate), at(0)), expected);
+        assert_eq!(
+            authenticator.is_signed_by_client_ca(&peer(&certificate), at(0)),
+            expected
+        );
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 
 use crate::config::ConnectionLimits;
-use crate::server::limits::Shares;
+use crate::server::limits::PartLimits;
 
 /// The most connections that may be closing, besides those that count towards the maximum.
 pub(crate) const MAX_CLOSING: usize = 64;
@@ -237,7 +237,7 @@ impl ConnectionTable {
         if clusters <= 1 {
             return None;
         }
-        let shares = Shares::of(max, clusters, 1);
+        let shares = PartLimits::of(max, clusters, 1);
         let greatest = self.of_clusters.values().max_by_key(|numbers| numbers.len())?;
         let is_too_much = greatest.len() > shares.own + shares.common;
         greatest.last().copied().filter(|_| is_too_much)

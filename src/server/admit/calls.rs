@@ -118,7 +118,7 @@ fn questions_of(
         && bytes < most
         && let Some(call) = calls.pop_front()
     {
-        let call_permit = permit.call();
+        let call_permit = permit.reserve_call();
         if call_permit.is_none() && !questions.is_empty() {
             calls.push_front(call);
             break;
@@ -126,7 +126,7 @@ fn questions_of(
         let uid = Uuid::new_v4().to_string();
         let body = api::encode_review(&call, request, &uid);
         bytes += body.len();
-        let copied = permit.copy(body.len());
+        let copied = permit.reserve_copy(body.len());
         is_room = copied.is_some();
         questions.push(CallRequest {
             call,

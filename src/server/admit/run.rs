@@ -200,7 +200,7 @@ impl PendingAdmission {
         Instant::now() + ROLE_POLL_INTERVAL < end
     }
 
-    /// Advances the chain. Objects of the gateway's own kinds are validated by what is `in_force`
+    /// Advances the chain. Objects of the gateway's own kinds are validated by what is `record_in_force`
     /// now, not by the snapshot of the review's arrival.
     fn run(
         &self,

@@ -323,7 +323,7 @@ async fn a_head_of_several_frames_is_decoded_once_it_is_there_and_never_if_it_is
 #[actix_web::test]
 async fn a_client_may_reset_only_so_many_streams_more_than_it_lets_be_answered() {
     use ExchangeOutcome::{Answered, Reset};
-    let (connection, mut tally) = (mk_connection(), ConnectionState::default());
+    let (connection, mut tally) = (mk_connection(), StreamTally::default());
     let mut is_too_many_after = |outcome, times| {
         (0..times).for_each(|_| tally.count(outcome));
         tally.is_too_many(0, &connection)

@@ -21,7 +21,7 @@ pub(crate) enum Resource {
     /// Bytes of replies that are not written yet, with the overhead of each.
     Replies,
     /// Bytes of memory derived from bodies.
-    Made,
+    Derived,
     /// Calls to webhooks.
     Calls,
 }
@@ -77,7 +77,7 @@ impl Amounts {
             Resource::Bytes => &self.bytes,
             Resource::Copied => &self.copied,
             Resource::Replies => &self.replies,
-            Resource::Made => &self.made,
+            Resource::Derived => &self.made,
             Resource::Calls => &self.calls,
         }
     }

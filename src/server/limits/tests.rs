@@ -69,11 +69,11 @@ fn copies_of_all_requests_have_as_much_room_as_their_bodies() {
     };
     let first = limiter.enter(capacity, None, 50, &gauge).unwrap();
     let second = limiter.enter(capacity, None, 50, &gauge).unwrap();
-    let copied = first.copy(60).unwrap();
-    assert!(second.copy(41).is_none());
-    let _other = second.copy(40).unwrap();
+    let copied = first.reserve_copy(60).unwrap();
+    assert!(second.reserve_copy(41).is_none());
+    let _other = second.reserve_copy(40).unwrap();
     drop(copied);
-    assert!(second.copy(60).is_some());
+    assert!(second.reserve_copy(60).is_some());
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_reply_takes_room_until_it_is_dropped_however_it_is_parted() {
     };
     let request = limiter.enter(capacity, None, 90, &gauge).unwrap();
     let hold = |bytes| request.reply_room().reserve(vec![b'a'; bytes].into());
-    let most = LEAST_REPLIES_BYTES - REPLY_BYTES;
+    let most = LEAST_REPLIES_BYTES - REPLY_OVERHEAD_BYTES;
     let mut reply = hold(most).unwrap();
     assert!(hold(0).is_none(), "none takes nothing");
     let part = reply.split_to(10);
@@ -152,7 +152,7 @@ fn one_cluster_leaves_the_others_their_part_of_requests_and_bytes() {
     assert!(enter(&gone, 0).is_none(), "no caller names it any more");
     let of_west = [enter(&west, 100).unwrap(), enter(&west, 100).unwrap()];
     assert!(enter(&west, 0).is_none() && enter(&east, 0).is_none());
-    assert!(of_west[0].copy(200).is_some() && of_west[0].copy(601).is_none());
+    assert!(of_west[0].reserve_copy(200).is_some() && of_west[0].reserve_copy(601).is_none());
     drop(all_of_east);
     assert!(enter(&gone, 100).is_some(), "what is common is for everybody");
     drop(of_west);
@@ -184,10 +184,10 @@ fn half_is_reserved_in_equal_parts() {
         (3, 2, (1, 1)),
         (2, 4, (1, 0)),
     ] {
-        let shares = Shares::of(limit, clusters, 1);
+        let shares = PartLimits::of(limit, clusters, 1);
         assert_eq!((shares.own, shares.common), expected, "{limit} {clusters}");
     }
-    assert_eq!(Shares::of(3, 2, 0).own, 0, "bytes have no least part");
+    assert_eq!(PartLimits::of(3, 2, 0).own, 0, "bytes have no least part");
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn a_limit_holds_while_threads_take_from_each_other() {
 proptest! {
     #[test]
     fn the_parts_are_never_more_than_the_limit_but_for_one_each(limit in 0..5000usize, clusters in 0..50usize) {
-        let shares = Shares::of(limit, clusters, 1);
+        let shares = PartLimits::of(limit, clusters, 1);
         let all = shares.common + shares.own * clusters;
         prop_assert!(all <= limit.max(clusters));
         prop_assert!(all >= limit, "nothing is left over");
@@ -269,7 +269,7 @@ proptest! {
         clusters in 2..5usize,
         steps in prop::collection::vec((0..5usize, 1..12usize, any::<bool>()), 0..200),
     ) {
-        let shares = Shares::of(limit, clusters, 1);
+        let shares = PartLimits::of(limit, clusters, 1);
         let resource = Resource::Requests;
         let common = InUse::default();
         let own: Vec<InUse> = (0..clusters).map(|_| InUse::default()).collect();

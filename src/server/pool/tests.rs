@@ -60,7 +60,7 @@ fn what_takes_much_memory_has_few_threads_however_many_processors_there_are() {
 #[test]
 fn a_cluster_has_half_of_the_threads_and_a_user_half_of_these() {
     for (threads, of_cluster, of_user) in [(2, 1, 1), (4, 2, 1), (128, 64, 32)] {
-        assert_eq!(shares(threads), RunningLimits { of_cluster, of_user });
+        assert_eq!(running_limits(threads), RunningLimits { of_cluster, of_user });
     }
 }
 

@@ -306,7 +306,7 @@ impl<'e> EarlierFiles<'e> {
         let entry = |file: &'e Arc<ManifestFile>| ((file.path.as_path(), file.cluster.as_deref()), file);
         Self {
             known: files.map(entry).collect(),
-            times: FileTimes::Believed,
+            times: FileTimes::Trusted,
             version,
             now,
         }
@@ -324,7 +324,7 @@ impl<'e> EarlierFiles<'e> {
         let is_complete =
             |file: &&Arc<ManifestFile>| file.length <= left && (file.text.is_some() || !keeps_texts);
         if let Some(file) = earlier.filter(is_complete)
-            && self.times == FileTimes::Believed
+            && self.times == FileTimes::Trusted
             && stamp.is_some()
             && file.stamp == stamp
         {

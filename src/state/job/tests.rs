@@ -123,7 +123,7 @@ impl WatchedSet {
                 snapshot: Some(snapshot),
                 ..
             }) => self.state.replace(snapshot, Change::default()),
-            Some(LoadedSnapshot { at, faults, .. }) => self.state.keep(ReloadFailure {
+            Some(LoadedSnapshot { at, faults, .. }) => self.state.record_failure(ReloadFailure {
                 at,
                 faults: Arc::new(faults),
                 is_hanging: false,

@@ -45,7 +45,7 @@ pub(crate) struct Schedule {
     /// When the files were last read.
     read_at: Instant,
     /// Changes are not acted on before this time.
-    rested: Instant,
+    rest_end: Instant,
 }
 
 // === impl ReloadRequest ===
@@ -114,7 +114,7 @@ impl Schedule {
             },
             since: None,
             read_at: now,
-            rested: now,
+            rest_end: now,
         }
     }
 
@@ -136,7 +136,7 @@ impl Schedule {
         } else {
             MAX_DELAY
         };
-        Some((last + MIN_QUIET_TIME).min(first + longest).max(self.rested))
+        Some((last + MIN_QUIET_TIME).min(first + longest).max(self.rest_end))
     }
 
     /// When to check the files although nothing was requested.
@@ -155,7 +155,7 @@ impl Schedule {
     }
 
     pub(crate) fn rest_until(&mut self, rested: Instant) {
-        self.rested = rested;
+        self.rest_end = rested;
     }
 }
 

@@ -44,31 +44,31 @@ pub struct SubjectAccessReview<'a> {
 /// All errors, in the API server's order.
 pub(crate) fn all_faults(raw: &Raw<'_>) -> Faults {
     let mut faults = Faults::new();
-    spec(raw, &mut faults);
+    check_spec(raw, &mut faults);
     if let Some(resource) = &raw.spec.resource {
         let path = FieldPath::root().field("spec").field("resourceAttributes");
-        selector(
+        check_selector(
             resource.field_selector.as_ref(),
             &path.field("fieldSelector"),
             field_requirement,
             &mut faults,
         );
-        selector(
+        check_selector(
             resource.label_selector.as_ref(),
             &path.field("labelSelector"),
             label_requirement,
             &mut faults,
         );
     }
-    metadata(raw, &mut faults);
+    check_metadata(raw, &mut faults);
     faults
 }
 
 /// The errors for which a review is rejected: all except those of selectors.
 pub(crate) fn rejecting_faults(raw: &Raw<'_>) -> Faults {
     let mut faults = Faults::new();
-    spec(raw, &mut faults);
-    metadata(raw, &mut faults);
+    check_spec(raw, &mut faults);
+    check_metadata(raw, &mut faults);
     faults
 }
 
@@ -100,7 +100,7 @@ fn accepted<'a>(
     (requirements, raw)
 }
 
-fn spec(raw: &Raw<'_>, faults: &mut Faults) {
+fn check_spec(raw: &Raw<'_>, faults: &mut Faults) {
     let mut refuse = |field: &str, kind: FaultKind, message: &str| {
         let path = FieldPath::root().field("spec").field(field);
         faults.push(fault(path, kind, message));
@@ -131,7 +131,7 @@ fn spec(raw: &Raw<'_>, faults: &mut Faults) {
     }
 }
 
-fn metadata(raw: &Raw<'_>, faults: &mut Faults) {
+fn check_metadata(raw: &Raw<'_>, faults: &mut Faults) {
     if !raw.metadata.0.is_empty() {
         let message = format!("must be empty, but {} is set", raw.metadata.0.join(", "));
         faults.push(fault(
@@ -142,7 +142,7 @@ fn metadata(raw: &Raw<'_>, faults: &mut Faults) {
     }
 }
 
-fn selector(
+fn check_selector(
     selector: Option<&RawSelector<'_>>,
     path: &FieldPath,
     requirement: fn(&Requirement<'_>, &FieldPath, &mut Faults),
@@ -171,11 +171,11 @@ fn field_requirement(requirement: &Requirement<'_>, path: &FieldPath, faults: &m
     if requirement.key.is_empty() {
         faults.push(fault(path.field("key"), FaultKind::Required, "must be specified"));
     }
-    values(requirement, path, faults);
+    check_values(requirement, path, faults);
 }
 
 fn label_requirement(requirement: &Requirement<'_>, path: &FieldPath, faults: &mut Faults) {
-    values(requirement, path, faults);
+    check_values(requirement, path, faults);
     for message in label_key_faults(&requirement.key) {
         faults.push(fault(path.field("key"), FaultKind::Invalid, message));
     }
@@ -190,7 +190,7 @@ fn label_requirement(requirement: &Requirement<'_>, path: &FieldPath, faults: &m
     }
 }
 
-fn values(requirement: &Requirement<'_>, path: &FieldPath, faults: &mut Faults) {
+fn check_values(requirement: &Requirement<'_>, path: &FieldPath, faults: &mut Faults) {
     if let Some((kind, message)) = values_fault(requirement) {
         faults.push(fault(path.field("values"), kind, message));
     }

@@ -28,7 +28,7 @@ use crate::model::{
     Attributes, LabelSelector, NAMESPACE_NAME_LABEL, ResourceAttributes, SelectorMatch, Target, User,
 };
 
-pub(crate) use bindings::{BindingIndex, BoundRole, Grant};
+pub(crate) use bindings::{AllowingRule, BindingIndex, BoundRole};
 pub(crate) use policies::{IndexedPolicy, IndexedRule, PolicyGroup, PolicyIndex, PolicyRule, UserRules};
 
 /// Numbers of terms. Inline capacity is sufficient for the groups of most users.

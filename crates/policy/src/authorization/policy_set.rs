@@ -152,7 +152,7 @@ impl PolicySet {
                 change.access_requests = Some(others.chain([request]).cloned().collect());
             }
         }
-        self.changed(change)
+        self.with_change(change)
     }
 
     /// The policies, with `written` in place of the policy called `name`.
@@ -242,7 +242,7 @@ impl PolicySet {
     /// This set after `change`. It decides like a set that is built anew, and shares the unchanged
     /// parts with this one. `None` if a binding to remove is not in the set.
     #[must_use]
-    pub fn changed(&self, change: PolicySetChange<'_>) -> Option<Self> {
+    pub fn with_change(&self, change: PolicySetChange<'_>) -> Option<Self> {
         let mut set = self.clone();
         if !set.bindings.remove(&change.removed_bindings) {
             return None;

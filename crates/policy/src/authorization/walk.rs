@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::access_request::AccessGrant;
 use super::answer::{Finding, Observer, Trace, TraceEntry};
 use super::condition::{Condition, ConditionsResult, RequestActivation};
-use super::index::{BoundRole, Grant, PolicyQuery, TermIds};
+use super::index::{AllowingRule, BoundRole, PolicyQuery, TermIds};
 use super::rbac::{RoleNotFoundError, applying_subject, compare_rule};
 use super::{
     Authorization, AuthorizationPolicy, AuthorizationReason, Criterion, Effect, NearMisses, NotGranted,
@@ -58,7 +58,7 @@ struct WalkRequest<'s, 'r> {
 /// The state of one walk.
 struct Walk<'q, 's, 'r, R> {
     request: &'q WalkRequest<'s, 'r>,
-    visited: usize,
+    compared_rules: usize,
     shadow: Vec<Shadow>,
     /// The first AccessRequest that lifted an enforced Deny or Limit, and the rule by which it
     /// grants the request.
@@ -142,7 +142,7 @@ impl PolicySet {
         deadline: Deadline<'_>,
     ) -> Authorization<'s> {
         let request = WalkRequest::new(self, attributes, now, deadline);
-        Walk::new(&request, ObserverRecorder(&mut ())).refuse()
+        Walk::new(&request, ObserverRecorder(&mut ())).evaluate_denies()
     }
 
     /// Decides by the same walk, and records for everything considered why it did or did not apply.
@@ -274,7 +274,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
     const fn new(request: &'q WalkRequest<'s, 'r>, recorder: R) -> Self {
         Self {
             request,
-            visited: 0,
+            compared_rules: 0,
             shadow: Vec::new(),
             lifted: None,
             recorder,
@@ -300,7 +300,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
         };
         let Self {
             shadow,
-            visited,
+            compared_rules: visited,
             recorder,
             ..
         } = self;
@@ -315,7 +315,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
     }
 
     /// Walks through Denies and Limits only.
-    fn refuse(mut self) -> Authorization<'s> {
+    fn evaluate_denies(mut self) -> Authorization<'s> {
         let policies = &self.request.set.policies;
         self.first_deciding(&policies.shadow);
         self.shadow.retain(|shadow| shadow.decision == Decision::Deny);
@@ -328,7 +328,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
             reason,
             cause,
             shadow: self.shadow,
-            compared_rules: self.visited,
+            compared_rules: self.compared_rules,
         }
     }
 
@@ -358,7 +358,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
     /// The first AccessRequest in force that grants the request.
     fn access(&mut self) -> Option<(&'s AccessGrant, usize)> {
         let request = self.request;
-        let found = request.access(None, &mut self.visited);
+        let found = request.access(None, &mut self.compared_rules);
         if R::DETAILED {
             let own = request.set.access_grants.iter();
             for grant in own.flat_map(|grants| grants.of(&request.attributes.user, request.now)) {
@@ -380,7 +380,7 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
         found
     }
 
-    fn by_grant(&self, grant: Grant<'s>) -> DecisionParts<'s> {
+    fn by_grant(&self, grant: AllowingRule<'s>) -> DecisionParts<'s> {
         let binding = &*grant.bound.binding;
         let user = &self.request.attributes.user;
         let subject = applying_subject(&binding.subjects, user, &binding.namespace)
@@ -396,10 +396,10 @@ impl<'q, 's, 'r, R: WalkRecorder> Walk<'q, 's, 'r, R> {
     }
 
     /// The first rule of a binding that allows.
-    fn rbac(&mut self) -> Option<Grant<'s>> {
+    fn rbac(&mut self) -> Option<AllowingRule<'s>> {
         let request = self.request;
         let bindings = &request.set.bindings;
-        let grant = bindings.first_allowing(request.attributes, &mut self.visited);
+        let grant = bindings.first_allowing(request.attributes, &mut self.compared_rules);
         if R::DETAILED {
             let is_deciding = |bound: &BoundRole| {
                 grant.is_some_and(|grant| Arc::ptr_eq(&grant.bound.binding, &bound.binding))

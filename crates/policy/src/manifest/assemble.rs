@@ -207,7 +207,7 @@ impl Manifests {
         let clusters = self.clusters.iter();
         AdmissionPolicies {
             clusters: clusters
-                .map(|(name, scope)| (name.clone(), scope.beside(&self.shared, &shared, settings)))
+                .map(|(name, scope)| (name.clone(), scope.admission_set(&self.shared, &shared, settings)))
                 .collect(),
             shared,
         }
@@ -218,7 +218,7 @@ impl AdmissionScope {
     /// Creates the admission set of the cluster of these objects and of `shared` ones, whose set is
     /// `set`.
     #[must_use]
-    pub fn beside(
+    pub fn admission_set(
         &self,
         shared: &Self,
         set: &AdmissionSet,
@@ -279,7 +279,7 @@ pub fn assemble_changed<'o>(
         earlier,
         all: &all,
     };
-    let shared = of_all.after(&earlier.shared, &earlier.shared);
+    let shared = of_all.updated(&earlier.shared, &earlier.shared);
     let mut clusters = earlier.clusters.clone();
     for cluster in changes.clusters(earlier, options) {
         let scope = ChangedScope {
@@ -429,14 +429,14 @@ where
             .and_then(|cluster| self.earlier.clusters.get(cluster));
         match before {
             Some(before) if !has_scopes && may_be_last(before) && is_none_left() => None,
-            Some(before) => Some(self.after(before, shared)),
+            Some(before) => Some(self.updated(before, shared)),
             None if !has_scopes && is_none_left() => None,
             None => Some(self.rebuild(shared)),
         }
     }
 
     /// Updates the set `before`; `shared` is the updated shared set.
-    fn after(&self, before: &Arc<PolicySet>, shared: &Arc<PolicySet>) -> Arc<PolicySet> {
+    fn updated(&self, before: &Arc<PolicySet>, shared: &Arc<PolicySet>) -> Arc<PolicySet> {
         let mut changed = self.changed();
         let has_scopes = self
             .cluster
@@ -463,7 +463,7 @@ where
                 .map(|sorted| sorted.objects.access_requests),
             cluster_scoped: before.cluster_scoped().clone(),
         };
-        match before.changed(change) {
+        match before.with_change(change) {
             Some(set) => Arc::new(set),
             None => self.rebuild(shared),
         }

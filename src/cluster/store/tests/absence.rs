@@ -25,7 +25,7 @@ fn with_roles(count: usize) -> Store {
 fn doubted(outcome: &ListOutcome) -> bool {
     matches!(
         outcome,
-        ListOutcome::Taken { doubt: Some(_), .. } | ListOutcome::NotBelieved(_)
+        ListOutcome::Taken { doubt: Some(_), .. } | ListOutcome::Unconfirmed(_)
     )
 }
 
@@ -67,7 +67,7 @@ fn what_is_older_than_what_is_known_is_not_believed() {
     other.push(mk_role("revoked", "get"));
     assert!(matches!(
         store.list_of(&kind(ROLES), other, Some(99)),
-        ListOutcome::NotBelieved(_)
+        ListOutcome::Unconfirmed(_)
     ));
     assert_eq!(store.watched(None, false).digest, before);
     let doubts = store.status().doubts;
@@ -95,7 +95,7 @@ fn what_is_older_than_what_is_known_is_not_believed() {
     store.is_newer(&kind(ROLES), Some(101));
     assert!(matches!(
         store.list_of(&kind(ROLES), roles(3), Some(100)),
-        ListOutcome::NotBelieved(_)
+        ListOutcome::Unconfirmed(_)
     ));
 }
 
@@ -108,7 +108,7 @@ fn an_empty_list_of_what_is_no_api_server_is_not_believed() {
     };
     let listing = store.begin_list(&kind(ROLES));
     let outcome = store.end_list(&kind(ROLES), listing, &evidence(Some("it lists no groups")));
-    assert!(matches!(outcome, ListOutcome::NotBelieved(_)), "{outcome:?}");
+    assert!(matches!(outcome, ListOutcome::Unconfirmed(_)), "{outcome:?}");
     assert_eq!(names(&store), ["ClusterRole/role-0"]);
     assert_eq!(store.newest(&kind(ROLES)), Some(100), "nor is its version");
     store.accept_absence();
@@ -174,14 +174,14 @@ fn an_administrator_confirms_absence_once() {
         if accepts {
             store.accept_absence();
         }
-        store.keep(&WatchedKind::fixed(false, false).into_iter().collect());
+        store.set_kinds(&WatchedKind::fixed(false, false).into_iter().collect());
         store
     };
     let store = begin(false);
     assert!(
         matches!(
             store.list_of(&kind(ROLES), Vec::new(), Some(5)),
-            ListOutcome::NotBelieved(_)
+            ListOutcome::Unconfirmed(_)
         ),
         "it was saved"
     );
@@ -280,7 +280,7 @@ fn a_kind_is_gone_where_that_is_proven() {
 #[test]
 fn a_kind_of_every_api_server_is_never_gone() {
     let store = Store::new("east", None, Version::NEWEST);
-    store.keep(&WatchedKind::fixed(true, false).into_iter().collect());
+    store.set_kinds(&WatchedKind::fixed(true, false).into_iter().collect());
     assert!(store.not_served(&kind(ROLES), &AbsenceEvidence::Proven).is_err());
     assert!(
         store
@@ -302,7 +302,7 @@ fn parameters_of_a_kind_that_is_not_served_are_unknown() {
     let store = mk_store();
     let mut kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(true, false).into_iter().collect();
     kinds.insert(limits.clone());
-    store.keep(&kinds);
+    store.set_kinds(&kinds);
     let limit = || received(&limits, json!({"metadata": {"name": "a", "namespace": "n"}}));
     let is_known = |store: &Store| {
         !store
@@ -336,7 +336,7 @@ fn with_parameters(kind: &WatchedKind, all: Vec<ReceivedObject>) -> Store {
     let store = mk_store();
     let mut kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(true, false).into_iter().collect();
     kinds.insert(kind.clone());
-    store.keep(&kinds);
+    store.set_kinds(&kinds);
     assert!(matches!(
         store.list_of(kind, all, Some(100)),
         ListOutcome::Taken { doubt: None, .. }
@@ -467,7 +467,7 @@ fn registrations_are_known_only_while_that_is_certain() {
     let now = Instant::now();
     assert_eq!(store.lock().registrations(now), None);
     let kinds = WatchedKind::registrations();
-    store.keep(&kinds.iter().cloned().collect());
+    store.set_kinds(&kinds.iter().cloned().collect());
     let [validating, mutating] = &kinds;
     store.replace(validating, Vec::new());
     assert!(
@@ -513,7 +513,7 @@ fn registrations_are_known_only_while_that_is_certain() {
 fn a_registration_is_as_old_as_its_last_write_and_its_last_version_counts_alone() {
     let store = Store::new("east", None, Version::NEWEST);
     let kinds = WatchedKind::registrations();
-    store.keep(&kinds.iter().cloned().collect());
+    store.set_kinds(&kinds.iter().cloned().collect());
     for kind in &kinds {
         store.replace(kind, Vec::new());
     }

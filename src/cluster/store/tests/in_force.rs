@@ -34,7 +34,7 @@ fn said(store: &Store) -> Vec<String> {
 
 fn put_in_force(store: &Store) {
     store.watched(None, true);
-    store.in_force(BTreeSet::new());
+    store.record_in_force(BTreeSet::new());
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_version_is_in_force_once_decisions_are_made_by_it() {
     assert_eq!(said(&store), Vec::<String>::new(), "it is on its way");
     store.watched(None, false);
     assert_eq!(said(&store), Vec::<String>::new(), "it is still on its way");
-    store.in_force(BTreeSet::new());
+    store.record_in_force(BTreeSet::new());
     assert_eq!(said(&store), ["p: true InForce"]);
     store.put(&kind(POLICIES), mk_policy("p", "Allow"));
     assert_eq!(said(&store), Vec::<String>::new(), "the next is on its way");
@@ -107,7 +107,7 @@ fn an_object_that_stands_in_the_files_too_says_so() {
         .unwrap()
         .identity()
         .clone();
-    store.in_force(BTreeSet::from([identity]));
+    store.record_in_force(BTreeSet::from([identity]));
     assert_eq!(said(&store), ["p: false InFiles"]);
 }
 
@@ -117,7 +117,7 @@ fn an_exception_that_is_not_taken_says_so() {
     let reported_only = WatchedKind::reported_only();
     let fixed = WatchedKind::fixed(false, false).into_iter();
     let kinds: BTreeSet<WatchedKind> = fixed.chain([reported_only.clone()]).collect();
-    store.keep(&kinds);
+    store.set_kinds(&kinds);
     for kind in kinds.iter().filter(|kind| **kind != reported_only) {
         store.replace(kind, Vec::new());
     }

@@ -98,10 +98,10 @@ fn a_parameter_that_is_too_large_is_unknown_by_its_name() {
     let limit = |name: &str, values: usize| json!({"metadata": {"name": name, "namespace": "n"}, "data": vec![0; values]});
     let mut kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(true, false).into_iter().collect();
     kinds.insert(limits.clone());
-    store.keep(&kinds);
+    store.set_kinds(&kinds);
     let mut listing = store.begin_list(&limits);
     for value in [limit("a", 1), limit("b", 200_000)] {
-        store.list(&limits, &mut listing, name_of(&value), read(&limits, &value));
+        store.add_listed(&limits, &mut listing, name_of(&value), read(&limits, &value));
     }
     store.end_list(&limits, listing, &ListEvidence::default());
     let unknown = || {
@@ -146,9 +146,9 @@ fn kinds_of_parameters_take_room_however_few_objects_they_have() {
         .collect();
     let first = WatchedKind::of_object("example.com/v1", "Limit0");
     let value = json!({"metadata": {"name": "a"}});
-    store.keep(&[first.clone()].into());
+    store.set_kinds(&[first.clone()].into());
     assert!(put(&store, &first, &value));
-    store.keep(&kinds);
+    store.set_kinds(&kinds);
     for kind in kinds.iter().filter(|kind| **kind != first) {
         put(&store, kind, &value);
     }
@@ -198,7 +198,7 @@ fn who_asks_for_much_keeps_out_neither_parameters_nor_what_others_ask_for() {
         "what has no room in the part of who asks is not asked for"
     );
     store.delete(&requests, &(String::new(), "bob-0".to_owned()));
-    assert_eq!(store.left_out_with_room(&requests), [RoomShare::of("bob")].into());
+    assert_eq!(store.left_out_with_room(&requests), [RoomOwner::of("bob")].into());
     let maps = WatchedKind::of_object("v1", "ConfigMap");
     put(
         &store,
@@ -263,7 +263,7 @@ fn a_list_takes_memory_for_what_changed_alone() {
     store.replace(&bindings(), all.clone());
     let mut listing = store.begin_list(&bindings());
     for received in all {
-        store.list(&bindings(), &mut listing, received.name.clone(), Ok(received));
+        store.add_listed(&bindings(), &mut listing, received.name.clone(), Ok(received));
     }
     assert_eq!(listing.objects, 20);
     assert!(listing.is_unchanged());
@@ -382,7 +382,7 @@ fn what_expressions_are_compiled_to_takes_room_as_long_as_the_object_holds() {
 fn list(store: &Store, kind: &WatchedKind, all: &[Value]) -> bool {
     let mut listing = store.begin_list(kind);
     for value in all {
-        store.list(kind, &mut listing, name_of(value), read(kind, value));
+        store.add_listed(kind, &mut listing, name_of(value), read(kind, value));
     }
     match store.end_list(kind, listing, &ListEvidence::default()) {
         ListOutcome::Taken { changed, doubt: None } => changed,
@@ -450,7 +450,7 @@ fn of_many_objects_that_a_list_leaves_out_some_are_named_in_the_log() {
         for number in 0..500 {
             let name = ("team".to_owned(), format!("b-{number}"));
             let reason = NO_ROOM;
-            store.list(&bindings(), &mut listing, name, Err(reason));
+            store.add_listed(&bindings(), &mut listing, name, Err(reason));
         }
         store.end_list(&bindings(), listing, &ListEvidence::default());
     });
@@ -537,7 +537,7 @@ fn definitions_take_room_and_beyond_it_nothing_is_known_of_their_resources() {
     // A list of the same takes nothing more.
     let mut listing = store.begin_list(&definitions);
     for at in 1..taken {
-        store.list(
+        store.add_listed(
             &definitions,
             &mut listing,
             name_of(&widgets(at, 1)),

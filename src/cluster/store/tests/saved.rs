@@ -65,8 +65,8 @@ fn make(store: &Store, change: &StoreChange) {
             let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(true, false).into_iter().collect();
             let mut others = kinds.clone();
             others.remove(&kind(POLICIES));
-            store.keep(&others);
-            store.keep(&kinds);
+            store.set_kinds(&others);
+            store.set_kinds(&kinds);
         }
         StoreChange::Saved => {}
     }

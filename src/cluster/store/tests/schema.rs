@@ -36,7 +36,7 @@ fn mk_written(effect: &str, generation: u64) -> ReceivedObject {
 fn mk_without_definitions(policies: impl Fn() -> Vec<ReceivedObject>) -> (Store, usize) {
     let store = Store::new("east", None, Version::NEWEST);
     let kinds: BTreeSet<WatchedKind> = WatchedKind::fixed(false, false).into_iter().collect();
-    store.keep(&kinds);
+    store.set_kinds(&kinds);
     let definitions = WatchedKind::definitions();
     let others = kinds.iter().filter(|kind| **kind != definitions);
     let changes = others.filter(|kind| {
@@ -210,7 +210,7 @@ fn definitions_that_may_not_be_listed_withhold_grants_and_hold_nothing_else_up()
 fn what_was_saved_holds_whatever_the_definition_lacks() {
     let saved = vec![(kind(POLICIES), mk_policy("a", "Allow"))];
     let store = Store::new("east", Some(saved_set(saved)), Version::NEWEST);
-    store.keep(&WatchedKind::fixed(false, false).into_iter().collect());
+    store.set_kinds(&WatchedKind::fixed(false, false).into_iter().collect());
     store.replace(&WatchedKind::definitions(), vec![older(false)]);
     store.replace(
         &kind(POLICIES),

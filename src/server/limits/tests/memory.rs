@@ -47,7 +47,7 @@ fn one_user_has_a_quarter_unless_for_a_single_review() {
     assert_eq!(taken(&memory("jane"), 4 * MIB).len(), 8, "others have the rest");
     drop((held, small));
     assert!(limiter.shared().users.lock().is_empty());
-    assert_eq!(limiter.shared().common.in_use(Resource::Made), 0);
+    assert_eq!(limiter.shared().common.in_use(Resource::Derived), 0);
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub(crate) struct BoundRole {
 
 /// A binding that allows a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Grant<'s> {
+pub(crate) struct AllowingRule<'s> {
     pub(crate) bound: &'s BoundRole,
     /// The index of the rule in its role.
     pub(crate) rule: usize,
@@ -125,7 +125,7 @@ impl BindingIndex {
         &self,
         attributes: &Attributes<'_>,
         visited: &mut usize,
-    ) -> Option<Grant<'_>> {
+    ) -> Option<AllowingRule<'_>> {
         let mut namespaces = self.namespaces_of(&attributes.target);
         namespaces.find_map(|bindings| bindings.first_allowing(attributes, visited))
     }
@@ -269,8 +269,8 @@ impl NamespaceBindings {
         }
     }
 
-    fn first_allowing(&self, attributes: &Attributes<'_>, visited: &mut usize) -> Option<Grant<'_>> {
-        let mut first: Option<Grant<'_>> = None;
+    fn first_allowing(&self, attributes: &Attributes<'_>, visited: &mut usize) -> Option<AllowingRule<'_>> {
+        let mut first: Option<AllowingRule<'_>> = None;
         for subject in self.subjects_of(&attributes.user) {
             let before = first.map(|grant| grant.bound);
             let found = subject.first_allowing(before, attributes, visited);
@@ -353,7 +353,7 @@ impl SubjectBindings {
         limit: Option<&BoundRole>,
         attributes: &Attributes<'_>,
         visited: &mut usize,
-    ) -> Option<Grant<'_>> {
+    ) -> Option<AllowingRule<'_>> {
         let is_before = |bound: &&BoundRole| limit.is_none_or(|limit| by_name(bound, limit).is_lt());
         let grant = |bound, visited: &mut usize| grant(bound, attributes, visited);
         let Some(table) = &self.table else {
@@ -368,7 +368,11 @@ impl SubjectBindings {
     }
 }
 
-fn grant<'b>(bound: &'b BoundRole, attributes: &Attributes<'_>, visited: &mut usize) -> Option<Grant<'b>> {
+fn grant<'b>(
+    bound: &'b BoundRole,
+    attributes: &Attributes<'_>,
+    visited: &mut usize,
+) -> Option<AllowingRule<'b>> {
     let rule = bound.role.as_ref()?.rules.first_allowing(attributes, visited)?;
-    Some(Grant { bound, rule })
+    Some(AllowingRule { bound, rule })
 }

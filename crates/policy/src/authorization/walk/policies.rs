@@ -15,7 +15,7 @@ use crate::model::{CauseKind, Decision, PolicyResult};
 
 /// Why a policy applies.
 #[derive(Clone, Copy)]
-enum Applies {
+enum MatchReason {
     /// This rule of a Deny or Allow applies.
     Rule(usize),
     /// The request lies within no rule of a Limit. `rule` is the nearest, and `criterion` the first
@@ -136,7 +136,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
                     self.record_finding(&indexed.policy, Finding::WithinLimit { rule: rule.number });
                     return None;
                 }
-                RuleMatch::Match => return self.applies(indexed, Applies::Rule(rule.number)),
+                RuleMatch::Match => return self.decide_by(indexed, MatchReason::Rule(rule.number)),
                 RuleMatch::Mismatch(criterion) if nearest.0.is_none() || nearest.1 < criterion => {
                     nearest = (Some(rule.number), criterion);
                 }
@@ -145,7 +145,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
         }
         let (rule, criterion) = nearest;
         if indexed.policy.effect == Effect::Limit {
-            return self.applies(indexed, Applies::BeyondLimit { rule, criterion });
+            return self.decide_by(indexed, MatchReason::BeyondLimit { rule, criterion });
         }
         self.recorder.evaluated(indexed.place, PolicyResult::NoMatch);
         self.record_finding(&indexed.policy, Finding::NoMatch { rule, criterion });
@@ -154,13 +154,13 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
 
     /// Compares the request with everything in a rule but the subjects.
     pub(crate) fn compare(&mut self, rule: &IndexedRule) -> RuleMatch {
-        self.visited += 1;
+        self.compared_rules += 1;
         self.request.query.compare(rule)
     }
 
     /// Returns the policy, which applies, if it decides despite neverDeny, objectConditions,
     /// conditions, AccessRequests and its mode.
-    fn applies(&mut self, indexed: &'s IndexedPolicy, applies: Applies) -> Option<DecidingPolicy<'s>> {
+    fn decide_by(&mut self, indexed: &'s IndexedPolicy, applies: MatchReason) -> Option<DecidingPolicy<'s>> {
         let policy = &indexed.policy;
         let rule = applies.rule();
         if policy.effect.refuses() && self.request.is_protected() {
@@ -200,7 +200,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     /// Whether an AccessRequest lifts a policy that applies.
     fn is_lifted(&mut self, indexed: &'s IndexedPolicy, rule: Option<usize>) -> bool {
         let policy = &indexed.policy;
-        let Some(lifting) = self.request.access(Some(&policy.name), &mut self.visited) else {
+        let Some(lifting) = self.request.access(Some(&policy.name), &mut self.compared_rules) else {
             return false;
         };
         if policy.mode == Mode::Enforce {
@@ -232,7 +232,7 @@ impl<'s, R: WalkRecorder> Walk<'_, 's, '_, R> {
     fn enforce_or_shadow(
         &mut self,
         indexed: &'s IndexedPolicy,
-        applies: Applies,
+        applies: MatchReason,
     ) -> Option<DecidingPolicy<'s>> {
         let policy = &indexed.policy;
         let decision = policy.effect.decision();
@@ -314,9 +314,9 @@ fn is_of_same_policy(one: &&IndexedRule, other: &&IndexedRule) -> bool {
     one.policy.place == other.policy.place
 }
 
-// === impl Applies ===
+// === impl MatchReason ===
 
-impl Applies {
+impl MatchReason {
     const fn rule(self) -> Option<usize> {
         match self {
             Self::Rule(rule) => Some(rule),

@@ -63,7 +63,7 @@ fn changed(
     if let Some(namespaces) = &namespaces {
         objects.namespaces.clone_from(namespaces);
     }
-    before.changed(PolicySetChange {
+    before.with_change(PolicySetChange {
         removed_bindings,
         added_bindings,
         roles,
