@@ -204,8 +204,8 @@ impl ReloadState {
         self.put_in_force(snapshot);
     }
 
-    /// Puts `snapshot` in force, which has the same files as before: the failure to load newer ones
-    /// remains.
+    /// Notifies the observers and puts `snapshot` in force. The results of the last attempts to
+    /// load files are not changed.
     fn put_in_force(&self, snapshot: Snapshot) {
         let (observers, snapshot) = (self.observers(), Arc::new(snapshot));
         observers.iter().for_each(|observer| observer(&snapshot));

@@ -1,6 +1,8 @@
-//! A client of one API server, and new connections to it; how many there may be. One that speaks HTTP/2
-//! takes one, since all its watches share it; of any other each watch takes one, and who writes an entry
-//! of `clusters` decides which it is.
+//! Clients of API servers, and limits on their connections.
+//!
+//! Over HTTP/2, all watches of an API server share one connection. Over HTTP/1.1, each watch needs
+//! its own. The author of an entry in `clusters`, who may be a tenant, chooses the API server and
+//! so its protocol. Therefore the connections are limited for each cluster and for all together.
 
 use std::future::Future;
 use std::io;
@@ -38,54 +40,55 @@ use crate::webhooks::client::{
     ClientAuthorization, ClientIdentity, ReadAllowance, SettingsError, TlsClient, TlsConnection, trust_system,
 };
 
-/// A connection may be silent for this long. A watch over HTTP/1.1 ends before; over HTTP/2 pings
-/// are answered.
+/// How long a connection may be silent. This closes no working connection: a watch over HTTP/1.1
+/// ends earlier, and over HTTP/2 the API server answers pings.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// How long a connection may take to be there.
+/// The timeout of connecting, including the TLS handshake.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// After so long a silence a connection is asked whether it is there, and so long it may take
-/// to answer; as `apimachinery/pkg/util/net/http.go` has them.
+/// How long an HTTP/2 connection may be silent before a PING is sent, and the timeout of the reply,
+/// as in `apimachinery/pkg/util/net/http.go`.
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(15);
 
-/// How much of one answer, and of all over one connection, comes over HTTP/2 before it is taken.
+/// The flow control windows of HTTP/2 in bytes: how much of one response, and of all responses on a
+/// connection, may arrive before it is read.
 const WINDOWS: (u32, u32) = (512 << 10, 1 << 20);
 
-/// What commands offer to an API server.
+/// The protocols that commands offer in the TLS handshake (ALPN).
 const PROTOCOLS: &[u8] = b"\x02h2\x08http/1.1";
 
-/// Why there is no client.
+/// Why a client cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
-    /// The server is no address.
+    /// `server` is not a URL.
     #[error("`server`: {0}")]
     Server(String),
-    /// What signs the server's certificate is none.
+    /// The CA certificates are invalid, or there are none.
     #[error("`certificate-authority` contains no certificate in PEM, or an invalid one")]
     Authority,
-    /// The certificate is none.
+    /// The client certificate is invalid, or there is none.
     #[error("`client-certificate` contains no certificate in PEM, or an invalid one")]
     Certificate,
-    /// The key is none, or not the certificate's.
+    /// The client key is invalid, or is not the key of the certificate.
     #[error("`client-key`: {0}")]
     Key(&'static str),
-    /// A token's file holds none.
+    /// The token file contains no valid token.
     #[error(
         "`tokenFile`: `{0}` is empty, or has characters that no HTTP header may have: write the token alone"
     )]
     Token(String),
-    /// A token's file cannot be read.
+    /// The token file cannot be read.
     #[error("`tokenFile`: cannot read `{0}`: {1}")]
     TokenFile(String, io::Error),
-    /// Whatever else.
+    /// kube reports an error.
     #[error("{0}")]
     Client(#[from] Box<kube::Error>),
-    /// What TLS is to be made with.
+    /// The settings of TLS cannot be used.
     #[error(transparent)]
     Tls(#[from] SettingsError),
-    /// OpenSSL refused.
+    /// OpenSSL reports an error.
     #[error(transparent)]
     OpenSsl(#[from] ErrorStack),
 }
@@ -96,13 +99,12 @@ impl From<kube::Error> for ClientError {
     }
 }
 
-/// How to be a client, with everything in `context` checked.
-///
-/// Nothing of the environment counts, neither a proxy nor a debugging aid.
+/// Checks `context`, and returns kube's configuration for it. Environment variables have no effect,
+/// neither those of proxies nor those for debugging.
 ///
 /// # Errors
 ///
-/// What in `context` cannot be used.
+/// A part of `context` is invalid.
 pub(crate) fn config(context: &Context) -> Result<Config, ClientError> {
     let cluster = &context.cluster;
     let server = cluster
@@ -121,13 +123,13 @@ pub(crate) fn config(context: &Context) -> Result<Config, ClientError> {
     Ok(config)
 }
 
-/// A client of an API server that is watched, as `context` says. Needs a runtime around it.
+/// Creates a client of the watched API server of `context`. Must be called in a runtime.
 ///
-/// Where the kubeconfig names an authority, no other is trusted, not those of the system either.
+/// If the kubeconfig names a CA, the CAs of the system are not trusted.
 ///
 /// # Errors
 ///
-/// What in `context` cannot be used, or a token's file that cannot be read.
+/// A part of `context` is invalid, or the token file cannot be read.
 pub(crate) fn of_context(context: &Context) -> Result<(Client, NegotiatedProtocol), ClientError> {
     let config = config(context)?;
     let identity = context.user.as_ref().and_then(|user| user.certificate.as_ref());
@@ -140,16 +142,15 @@ pub(crate) fn of_context(context: &Context) -> Result<(Client, NegotiatedProtoco
     over(connector, &config)
 }
 
-/// A client as kubectl would have it, with what programs gave for credentials. Needs a runtime
-/// around it.
+/// Creates a client for commands, which connects as kubectl would, also with credentials from
+/// `exec` plugins. Must be called in a runtime.
 ///
-/// As kube's own, but for three things: where the kubeconfig names an authority, no
-/// other is trusted, not those of the system either; no answer is read without bound;
-/// and HTTP/2 is offered.
+/// It differs from kube's own client in three ways: if the kubeconfig names a CA, the CAs of the
+/// system are not trusted; the size of responses is bounded; and HTTP/2 is offered.
 ///
 /// # Errors
 ///
-/// A token's file cannot be read.
+/// The token file cannot be read, or a part of `config` is invalid.
 pub(crate) fn client(config: &Config) -> Result<Client, ClientError> {
     let authorities = trusted(config)?;
     let mut tls = config.openssl_ssl_connector_builder()?;
@@ -177,7 +178,8 @@ pub(crate) fn client(config: &Config) -> Result<Client, ClientError> {
     Ok(over(https, config)?.0)
 }
 
-/// A client whose connections `connector` makes.
+/// Creates a client whose connections are opened by `connector`. Also returns the protocol of the
+/// API server, which is known after its first response.
 fn over<C>(connector: C, config: &Config) -> Result<(Client, NegotiatedProtocol), ClientError>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
@@ -209,9 +211,9 @@ where
     Ok((client, protocol))
 }
 
-/// What the token's file of `auth_info` gives, which is taken out of it: kube would send the line break at the
-/// end of the file, with which no request can be made. As for client-go, a token that is written in
-/// the kubeconfig counts only where the file cannot be read.
+/// Takes the token file out of `auth_info`, and returns the authorization with its token. kube
+/// would include the line break at the end of the file, which no header may contain. As in
+/// client-go, a token in the kubeconfig itself is used only if the file cannot be read.
 fn token_file(auth_info: &mut AuthInfo) -> Result<ClientAuthorization, ClientError> {
     let Some(path) = auth_info.token_file.take().map(PathBuf::from) else {
         return Ok(ClientAuthorization::None);
@@ -243,7 +245,7 @@ fn store(authorities: &[X509]) -> Result<X509Store, ErrorStack> {
     Ok(store.build())
 }
 
-/// Has the server's certificate be that of `name`, whatever the URL says.
+/// Requires that the server's certificate is for `name`, even if the URL has another host.
 fn expect(ssl: &mut ConnectConfiguration, name: &str) -> Result<(), ErrorStack> {
     ssl.set_use_server_name_indication(false);
     ssl.set_verify_hostname(false);
@@ -275,7 +277,7 @@ fn auth_info(user: &ClientUser) -> Result<AuthInfo, ClientError> {
     }
     if let Some(bearer) = &user.bearer {
         match &bearer.file {
-            // The issuer of tokens writes it again: see `token_file`.
+            // The file is read by `token_file`, and again later, because tokens are renewed.
             Some(file) => auth_info.token_file = Some(file.display().to_string()),
             None => auth_info.token = Some(text(&bearer.token).into()),
         }
@@ -289,7 +291,7 @@ fn auth_info(user: &ClientUser) -> Result<AuthInfo, ClientError> {
 
 fn fits(certificate: &[u8], key: &Secret) -> Result<(), ClientError> {
     let chain = X509::stack_from_pem(certificate).map_err(|_| ClientError::Certificate)?;
-    // What OpenSSL says of a key could quote it.
+    // OpenSSL's message is not used, because it could quote the key.
     let key =
         PKey::private_key_from_pem(key.reveal()).map_err(|_| ClientError::Key("not a private key in PEM"))?;
     let leaf = chain.first().and_then(|leaf| leaf.public_key().ok());
@@ -300,31 +302,33 @@ fn fits(certificate: &[u8], key: &Secret) -> Result<(), ClientError> {
     }
 }
 
-/// A secret that was read from text.
+/// The secret as a string.
 fn text(secret: &Secret) -> String {
     String::from_utf8_lossy(secret.reveal()).into_owned()
 }
 
-/// Connects over TLS, whatever the scheme of the URL.
+/// Opens connections with TLS, even if the scheme of the URL is not `https`.
 #[derive(Clone)]
 pub(crate) struct ApiServerConnector {
     tcp: HttpConnector,
     tls: Arc<TlsClient>,
-    /// The name in the certificate, where it is not the host of the URL.
+    /// The name in the certificate, if it is not the host of the URL.
     server_name: Option<Arc<str>>,
     connections: ClusterConnections,
-    /// Of all connections over HTTP/2: the API server ends one, and has the answers begun on it go on, as
-    /// often as it wants. Over HTTP/1.1 each has its own, and one answer.
+    /// The read allowance of all HTTP/2 connections together, because the API server can end a
+    /// connection (GOAWAY) as often as it likes while the responses on it continue. An HTTP/1.1
+    /// connection, which carries one response at a time, has its own allowance.
     allowance: Arc<ReadAllowance>,
 }
 
-/// The most connections of one cluster: one for each kind that can be watched, and a few.
+/// The maximum number of connections to one cluster: one for each kind that can be watched, and a
+/// few more.
 const MAX_OF_CLUSTER: usize = 128;
 
-/// The connections to all API servers that are watched.
+/// The number of open connections to all watched API servers.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-/// The connections to one API server. Clones count together.
+/// Counts the connections to one API server. Clones share the counts.
 #[derive(Debug, Clone)]
 pub(crate) struct ClusterConnections {
     open: Arc<AtomicUsize>,
@@ -332,17 +336,17 @@ pub(crate) struct ClusterConnections {
     max_of_all: usize,
 }
 
-/// A connection that counts as long as this lives.
+/// The permit for one connection, which counts until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPlace(ClusterConnections);
 
-/// There are as many connections as may be.
+/// The maximum number of connections is reached.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TooManyConnections {
-    /// Of the cluster.
+    /// The maximum for one cluster.
     #[error("{MAX_OF_CLUSTER} connections to it are already open, the maximum for one cluster")]
     OfCluster,
-    /// Of all clusters.
+    /// The maximum for all clusters; the field is the number of open connections.
     #[error(
         "{0} connections to API servers are open already: this one uses HTTP/1.1, so each watch needs a \
         connection; enable HTTP/2 on it, or raise the limit of open files"
@@ -395,7 +399,7 @@ impl Service<Uri> for ApiServerConnector {
     }
 }
 
-/// An address of IPv6 without its brackets.
+/// The host of `url`; an IPv6 address is returned without brackets.
 fn host(url: &Uri) -> &str {
     let host = url.host().unwrap_or_default();
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
@@ -407,7 +411,6 @@ fn host(url: &Uri) -> &str {
 // === impl ClusterConnections ===
 
 impl ClusterConnections {
-    /// None yet.
     pub(crate) fn new() -> Self {
         Self {
             open: Arc::default(),
@@ -416,8 +419,9 @@ impl ClusterConnections {
         }
     }
 
-    /// A place for one more. The first of a cluster may take any; each further one leaves half of
-    /// them to clusters that have none.
+    /// Takes a permit for a connection. The first connection of a cluster may use all of the
+    /// process's limit. Further ones may use only half of it, so that clusters without a connection
+    /// can open one.
     pub(crate) fn open(&self) -> Result<ConnectionPlace, TooManyConnections> {
         let before = self.open.fetch_add(1, Ordering::AcqRel);
         let max = if before == 0 {
@@ -426,7 +430,7 @@ impl ClusterConnections {
             self.max_of_all / 2
         };
         let all = self.all.fetch_add(1, Ordering::AcqRel);
-        // Given back at once where there is no room.
+        // Dropped, and so released, if a maximum is reached.
         let place = ConnectionPlace(self.clone());
         if before >= MAX_OF_CLUSTER {
             return Err(TooManyConnections::OfCluster);

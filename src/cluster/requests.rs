@@ -1,4 +1,4 @@
-//! Requests to an API server, and their answers, whose size is bounded by who reads them.
+//! Requests to an API server. The caller bounds the size of each response, or of each object in it.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -17,68 +17,69 @@ use super::split::{Envelope, Part, SplitError, Splitter};
 use crate::webhooks::client::ClientHandshakeError;
 use portcullis_policy::model::cut;
 
-/// The most bytes of an answer that says why there is no other.
+/// The maximum size of the body of an error response, in bytes.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
-/// The most bytes of what is quoted of such an answer.
+/// The maximum length of a message that quotes a response, in bytes.
 const MAX_MESSAGE_BYTES: usize = 512;
 
-/// How long an answer may take that is collected as a whole, however steadily it comes: one of the
-/// largest takes seconds.
+/// The timeout of a response that is read as a whole, and of the head of one that is split, even if
+/// data keeps arriving. The largest responses take seconds.
 const MAX_ANSWER_TIME: Duration = Duration::from_secs(300);
 
-/// Asks one API server.
+/// Sends requests to one API server.
 #[derive(Clone)]
 pub(crate) struct ApiServer {
     client: Client,
-    /// [`MAX_ANSWER_TIME`].
+    /// [`MAX_ANSWER_TIME`]; shorter in tests.
     max_answer_time: Duration,
 }
 
-/// A request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ApiRequest<'r> {
     pub(crate) method: &'r Method,
-    /// With its query.
+    /// The path with the query.
     pub(crate) path: &'r str,
-    /// `Accept`, or where there is a body `Content-Type`.
+    /// Name and value of a header: `Accept` or, for a request with a body, `Content-Type`.
     pub(crate) content: (&'static str, &'r str),
     pub(crate) body: &'r [u8],
 }
 
-/// Why a request has no answer that can be used.
+/// Why a request has no usable response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// The API server, or what is before it, says no.
+    /// The API server, or a proxy in front of it, responds with a status other than 2xx, or ends a
+    /// watch with an `ERROR` event.
     #[error("{}", .0.message)]
     Refused(Box<ErrorResponse>),
-    /// The answer is larger than it may be.
+    /// The response is larger than the caller allows.
     #[error("the response of the API server has more than {0} bytes")]
     TooLarge(usize),
-    /// The answer is another one than was asked for.
+    /// The response is not what the request is for, such as HTML instead of a list.
     #[error("the response is not valid for an API server: {0}")]
     Unexpected(String),
-    /// The answer cannot be split into objects.
+    /// The response cannot be split into objects.
     #[error(transparent)]
     Split(#[from] SplitError),
-    /// It did not come to its end in time.
+    /// The response, described by the first field, did not end within so many seconds.
     #[error("{0} did not end within {1} s")]
     TooLong(&'static str, u64),
-    /// There is none, or not all of it.
+    /// There is no response, or it broke off.
     #[error("{}", in_words(&**.0))]
     Unreachable(#[source] Box<kube::Error>),
 }
 
-/// An answer of another code than 2xx.
+/// A response with a status other than 2xx, or the `Status` of an `ERROR` event.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ErrorResponse {
     pub(crate) code: u16,
     pub(crate) message: String,
-    /// Where a list goes on whose place has expired.
+    /// A new continue token, if that of the request has expired (410): it continues the list at
+    /// another resource version.
     pub(crate) next: Option<String>,
 }
 
-/// `metav1.Status`.
+/// The fields of `metav1.Status` that are used.
 #[derive(Default, Deserialize)]
 struct ApiStatus {
     #[serde(default)]
@@ -95,7 +96,7 @@ struct WrittenListMeta {
     next: Option<String>,
 }
 
-/// An answer that is split while it is read.
+/// A response that is split into objects while it is read.
 pub(crate) struct SplitAnswer {
     body: Body,
     splitter: Splitter,
@@ -112,7 +113,7 @@ impl ApiServer {
         }
     }
 
-    /// What is at `path`, as JSON of at most so many bytes.
+    /// Gets the JSON value at `path`, of at most `max_bytes`.
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -123,13 +124,14 @@ impl ApiServer {
         serde_json::from_slice(&answer).map_err(|error| ApiError::unexpected(path, &error))
     }
 
-    /// What the API server answers, in at most so many bytes.
+    /// Sends `request`, and returns the whole body of the response, of at most `max_bytes`.
     pub(crate) async fn ask(&self, request: &ApiRequest<'_>, max_bytes: usize) -> Result<Bytes, ApiError> {
         let collected = async { collect(self.begin(request).await?, max_bytes).await };
         self.in_time(collected).await
     }
 
-    /// The list or the watch at `path`, with objects of at most so many bytes.
+    /// Requests the list or watch at `path`. Of an object with more than `max_object_bytes`, only
+    /// the head is read.
     pub(crate) async fn split(
         &self,
         path: &str,
@@ -165,7 +167,7 @@ impl ApiServer {
     }
 }
 
-/// What is asked for.
+/// The value of `Accept` for JSON.
 pub(crate) const JSON: &str = "application/json";
 
 // === impl ApiRequest ===
@@ -192,7 +194,7 @@ async fn collect(mut body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
     Ok(collected.into())
 }
 
-/// What comes next of a body; `None` at its end.
+/// The next data of a body, without trailers; `None` at its end.
 async fn next_data(body: &mut Body) -> Result<Option<Bytes>, kube::Error> {
     while let Some(frame) = body.frame().await.transpose()? {
         if let Ok(data) = frame.into_data() {
@@ -215,12 +217,12 @@ impl ApiError {
         Self::Unexpected(cut(format!("{what}: {why}"), MAX_MESSAGE_BYTES))
     }
 
-    /// Whether there was an answer, whatever it says.
+    /// Whether the API server could be reached: it responded, or its response took too long.
     pub(crate) const fn is_answer(&self) -> bool {
         !matches!(self, Self::Unreachable(_))
     }
 
-    /// Whether the answer has this code.
+    /// Whether the response has the status `code`.
     pub(crate) fn is(&self, code: u16) -> bool {
         matches!(self, Self::Refused(refusal) if refusal.code == code)
     }
@@ -251,7 +253,7 @@ impl ErrorResponse {
         }
     }
 
-    /// What the object of an event of the type `ERROR` says.
+    /// Reads the `Status` in a watch event of type `ERROR`; `None` if `text` is not one.
     pub(crate) fn of_event(text: &[u8]) -> Option<Self> {
         let written: ApiStatus = serde_json::from_slice(text).ok()?;
         Some(Self {
@@ -261,8 +263,8 @@ impl ErrorResponse {
         })
     }
 
-    /// Whether a watch cannot go on from where it is: the API server has that version no more, or
-    /// not yet, or the kind is not served any more.
+    /// Whether a watch cannot resume at its resource version, because the API server does not have
+    /// that version any more, or not yet, or no longer serves the kind.
     pub(crate) fn ends_watch(&self) -> bool {
         matches!(self.code, 404 | 410) || self.message.contains("Too large resource version")
     }
@@ -271,7 +273,7 @@ impl ErrorResponse {
 // === impl SplitAnswer ===
 
 impl SplitAnswer {
-    /// The next part; `None` where the answer has ended between two documents.
+    /// The next part; `None` if the response has ended, and not within a document.
     pub(crate) async fn next(&mut self) -> Result<Option<Part>, ApiError> {
         loop {
             let mut unread = &*self.unread;
@@ -292,13 +294,12 @@ impl SplitAnswer {
     }
 }
 
-// What a failed request to an API server says.
+// Messages of failed requests.
 
-/// An error of a request.
 type RequestFailure<'e> = &'e (dyn std::error::Error + Send + Sync + 'static);
 
-/// What a failure says: the innermost cause, since those around it quote it, or print it for
-/// debugging.
+/// The message of the innermost cause of `error`. The outer errors only repeat it, some of them in
+/// debug format.
 pub(crate) fn in_words(error: RequestFailure<'_>) -> String {
     let mut innermost: &(dyn std::error::Error + 'static) = error;
     while let Some(source) = innermost.source() {
@@ -307,7 +308,8 @@ pub(crate) fn in_words(error: RequestFailure<'_>) -> String {
     words(innermost)
 }
 
-/// What a cause says, without lines of OpenSSL's sources and numbers of the system.
+/// The message of `cause`, without line numbers of OpenSSL's sources and error numbers of the
+/// operating system.
 fn words(cause: &(dyn std::error::Error + 'static)) -> String {
     let text = cause.to_string();
     match cause.downcast_ref() {
@@ -390,7 +392,7 @@ mod tests {
                     "{status}"
                 );
                 let begun = server.split("/api/v1/pods", Envelope::List, 100).await;
-                // What is split has the deadline of who reads it.
+                // Only the head of a response that is split has this timeout.
                 assert_eq!(begun.is_ok(), status == StatusCode::OK);
             });
         }

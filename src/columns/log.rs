@@ -1,12 +1,12 @@
-//! Lines that are written as files of columns while they come, without lines of JSON before: the decision log and
-//! recordings with `format: parquet`.
+//! The decision log and recordings with `format: parquet`: lines are written directly as Parquet
+//! files, without files of JSON lines before.
 //!
 //! ```text
-//! lines ─▶ rows of each cluster and hour, which wait in memory ─▶ a file at once, under a temporary name ─▶ its name
+//! lines ─▶ rows in memory, by cluster and hour ─▶ a whole file with a temporary name ─▶ renamed
 //! ```
 //!
-//! No file is open between two lines, however many clusters there are. What waits is bounded in bytes and in time:
-//! so much is lost if the process is killed.
+//! No file stays open between two lines, however many clusters there are. The rows in memory, which
+//! are lost if the process is killed, are limited in bytes and in age.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,51 +26,52 @@ use crate::telemetry::metrics::IntCounter;
 use crate::telemetry::{BatchWriter, QueueSettings, SwitchedQueue, WriteQueue};
 use portcullis_cel::json::Document;
 
-/// Bytes that may wait for the writer: it takes no lines while it writes a file.
+/// The maximum size of the queue before the writer, which takes no lines while it writes a file.
 const MAX_PENDING_BYTES: usize = 32 << 20;
 
-/// The most rows of a file. While it is sorted and written, further lines wait in the queue.
+/// The maximum number of rows of a file. While a file is sorted and written, lines wait in the
+/// queue.
 const MAX_FILE_ROWS: usize = 1 << 16;
 
-/// What a partition takes besides its rows.
+/// The assumed memory of a partition besides its rows, in bytes.
 const PARTITION_BYTES: usize = 16 << 10;
 
-/// How long a row waits for others of its cluster and hour.
+/// How long a row waits for other rows of its cluster and hour.
 const MAX_WAIT: Duration = Duration::from_secs(600);
 
-/// How many files are written because they have waited, before lines are taken again: those of many clusters may be
-/// due at once.
+/// The maximum number of due files that are written before lines are taken again, because the files
+/// of many clusters may be due at once.
 const MAX_DUE_FILES: usize = 16;
 
-/// The longest review that is recorded, in bytes of its line.
+/// The maximum length of the line of a recorded review, in bytes.
 const MAX_REVIEW_BYTES: usize = 64 << 20;
 
-/// Memory kept for the next lines.
+/// The capacity of the buffer of lines that is kept between batches, in bytes.
 const SPARE_BYTES: usize = 256 << 10;
 
-/// Where decisions are written as columns at present, if anywhere.
+/// Writes decisions as Parquet files, if that is configured.
 #[derive(Debug)]
 pub(crate) struct DecisionFiles {
     queue: SwitchedQueue<FolderBounds, Vec<u8>>,
     dropped: IntCounter,
 }
 
-/// Writes lines as files of columns.
+/// Writes lines as Parquet files.
 pub(crate) struct ColumnLog {
     folder: PartitionFolder,
     files: FileMaker,
     kind: RowKind,
-    /// By the path below the folder.
+    /// The rows of each future file, by its path below the folder.
     waiting: HashMap<PathBuf, WaitingFile>,
-    /// How much waits in all of them.
+    /// The memory of all of them in bytes.
     bytes: usize,
     /// Counts lost lines.
     dropped: IntCounter,
-    /// The last file or line could not be written, which was said.
+    /// Whether the last file or line could not be written, which was logged.
     is_broken: bool,
 }
 
-/// The rows of a file to come.
+/// The rows of a future file.
 struct WaitingFile {
     rows: WaitingRows,
     digest: Sha256,
@@ -80,7 +81,7 @@ struct WaitingFile {
 // === impl DecisionFiles ===
 
 impl DecisionFiles {
-    /// Nothing is written yet. `dropped` counts lost lines.
+    /// Writes nothing until [`follow`](Self::follow). `dropped` counts lost lines.
     #[must_use]
     pub(crate) fn new(dropped: IntCounter) -> Self {
         Self {
@@ -89,11 +90,12 @@ impl DecisionFiles {
         }
     }
 
-    /// Writes to this folder from now on, or no more. What waits is still written.
+    /// Writes to the folder of `bounds` from now on, or nothing any more if it is `None`. Lines
+    /// that wait are still written.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made or read, or no thread be started. Nothing is written then.
+    /// The folder cannot be created or read, or no thread can be started. Nothing is written then.
     pub(crate) fn follow(&self, bounds: Option<&FolderBounds>) -> io::Result<()> {
         self.queue.apply(bounds, |bounds| {
             let log = ColumnLog::open(RowKind::Decision, bounds, self.dropped.clone(), SystemTime::now())?;
@@ -111,7 +113,7 @@ impl DecisionFiles {
         self.queue.is_on()
     }
 
-    /// Queues the line of a decision, or drops and counts it when the queue is full.
+    /// Queues the line of a decision. If the queue is full, drops and counts it.
     pub(crate) fn write(&self, line: &DecisionLine<'_>, with_near_misses: bool) {
         self.queue.push(|queue| {
             let [start, end] = line.parts(with_near_misses);
@@ -122,17 +124,17 @@ impl DecisionFiles {
         });
     }
 
-    /// Waits until every line so far is in a file, `limit` at most. Whether it is.
+    /// Waits until every line so far is in a file, for at most `limit`. Returns whether it is.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         self.queue.flush(limit)
     }
 }
 
-/// Where reviews are recorded as columns.
+/// Returns a sink that records reviews as Parquet files.
 ///
 /// # Errors
 ///
-/// The folder cannot be made or read.
+/// The folder cannot be created or read.
 pub(crate) fn recording_files(
     settings: &RecordingSettings,
     dropped: &IntCounter,
@@ -147,7 +149,7 @@ pub(crate) fn recording_files(
 impl ColumnLog {
     /// # Errors
     ///
-    /// The folder cannot be made or read.
+    /// The folder cannot be created or read.
     pub(crate) fn open(
         kind: RowKind,
         bounds: &FolderBounds,
@@ -166,7 +168,7 @@ impl ColumnLog {
         })
     }
 
-    /// Takes lines, each with its line break.
+    /// Adds lines, each of which ends with a line break.
     pub(crate) fn add_lines(&mut self, lines: &[u8], now: SystemTime) {
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
             if let Err(error) = self.add(line.trim_ascii_end(), now) {
@@ -207,10 +209,10 @@ impl ColumnLog {
         Ok(())
     }
 
-    /// Writes what has waited long enough. After how long there is more of that.
+    /// Writes the files that are due. Returns the time until the next one is due.
     fn write_due(&mut self, now: SystemTime) -> Duration {
         let left = |waiting: &WaitingFile| {
-            // Where the clock was set back, it has waited for long.
+            // If the clock was set back, the file is due.
             let waited = now.duration_since(waiting.since).unwrap_or(MAX_WAIT);
             MAX_WAIT.saturating_sub(waited)
         };
@@ -222,13 +224,13 @@ impl ColumnLog {
         next.unwrap_or(MAX_WAIT)
     }
 
-    /// Writes everything that waits.
+    /// Writes all rows that wait.
     pub(crate) fn write_all(&mut self, now: SystemTime) {
         let all: Vec<PathBuf> = self.waiting.keys().cloned().collect();
         all.iter().for_each(|path| self.write(path, now));
     }
 
-    /// Writes the file of a partition.
+    /// Writes the rows of the partition `path` as a file.
     fn write(&mut self, path: &Path, now: SystemTime) {
         let Some(waiting) = self.waiting.remove(path) else {
             return;
@@ -253,7 +255,7 @@ impl ColumnLog {
         Ok(bytes)
     }
 
-    /// Counts lost lines, and says why, once until a file can be written again.
+    /// Counts lost lines. Logs why, unless the last write failed, too.
     fn lost(&mut self, count: u64, error: &PackError) {
         self.dropped.inc_by(count);
         if !self.is_broken {
@@ -264,7 +266,7 @@ impl ColumnLog {
     }
 }
 
-/// What waits is not lost where a reload ends the writer.
+/// Writes the waiting rows when a reload ends the writer.
 impl Drop for ColumnLog {
     fn drop(&mut self) {
         self.write_all(SystemTime::now());
@@ -277,7 +279,7 @@ impl BatchWriter<Vec<u8>> for ColumnLog {
         self.add_lines(lines, SystemTime::now());
         lines.clear();
         lines.shrink_to(SPARE_BYTES);
-        // What is lost is counted where it is.
+        // `add_lines` has counted lost lines.
         0
     }
 

@@ -1,4 +1,4 @@
-//! Rows that wait for their row group, column by column, and how a line becomes one.
+//! Converts a line to a row, and collects rows by column until they are written as a row group.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,27 +15,27 @@ use super::{Column, RowKind, Values};
 use portcullis_cel::json::{Document, JsonError, Kind, Node};
 use portcullis_policy::model::Time;
 
-/// What a distinct value takes besides its text.
+/// The assumed memory of a distinct value besides its bytes.
 const VALUE_BYTES: usize = 128;
 
-/// How many texts of lists are written at once.
+/// The number of strings in lists after which a batch is written.
 const MAX_LIST_VALUES: usize = 1 << 16;
 
-/// The columns by which decisions are sorted first: of those that `suggest` reads, equal rows
-/// stand together then.
+/// The columns by which decisions are sorted first, so that rows that are equal for `suggest` are
+/// adjacent.
 const SORTED_FIRST: [&str; 3] = ["user", "caller", "endpoint"];
 
-/// Those that differ each time, and are compared last.
+/// The columns that differ in nearly all rows, by which decisions are sorted last.
 const SORTED_LAST: [&str; 3] = ["uid", "webhooks", "reason"];
 
-/// Why lines are not written.
+/// Why a line, or a file, cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PackError {
     #[error("not a line of JSON: {0}")]
     NoJson(#[from] JsonError),
     #[error("not an object")]
     NoObject,
-    /// A later version wrote it.
+    /// A later version of the program wrote the line.
     #[error("the member `{0}` is not known: use the version of portcullis that wrote it, or a later one")]
     UnknownMember(String),
     #[error("`{0}` is missing")]
@@ -54,7 +54,7 @@ pub(crate) enum PackError {
     Parquet(#[from] ParquetError),
 }
 
-/// Rows of the next row group, column by column.
+/// The rows of the next row group, by column.
 pub(crate) struct WaitingRows {
     kind: RowKind,
     columns: Vec<WaitingColumn>,
@@ -63,7 +63,8 @@ pub(crate) struct WaitingRows {
 }
 
 enum WaitingColumn {
-    /// Each distinct value once; of the rows the number of theirs, from 1, and 0 for none.
+    /// Each distinct value once, and for each row the number of its value, from 1, or 0 if it has
+    /// none.
     Values {
         rows: Vec<u32>,
         distinct: Vec<Bytes>,
@@ -81,7 +82,7 @@ pub(crate) enum Cell<'d> {
 // === impl PackError ===
 
 impl PackError {
-    /// Whether it is the fault of the line, and others can be written without it.
+    /// Whether the error is in the line, so that other lines can be written.
     pub(crate) const fn is_of_line(&self) -> bool {
         !matches!(
             self,
@@ -90,7 +91,7 @@ impl PackError {
     }
 }
 
-/// The values of the columns in the object `root`.
+/// The value of each column in the object `root`.
 pub(crate) fn cells<'d>(kind: RowKind, root: Node<'d>) -> Result<Vec<Option<Cell<'d>>>, PackError> {
     if root.kind() != Kind::Object {
         return Err(PackError::NoObject);
@@ -100,7 +101,8 @@ pub(crate) fn cells<'d>(kind: RowKind, root: Node<'d>) -> Result<Vec<Option<Cell
     let mut next = 0;
     let mut take = |parent: &str, name: &str, node: Node<'d>| {
         let known = |(_, column): &(usize, &Column)| column.name == name && column.parent == parent;
-        // Members come in the order of the columns.
+        // Members usually have the order of the columns, so the search begins after the last one
+        // found.
         let mut from_next = columns.iter().enumerate().cycle().skip(next).take(columns.len());
         let found = from_next.find(known);
         let (column, cell) = found
@@ -154,7 +156,7 @@ impl Column {
             }
             Values::Json => {
                 let is_one = matches!(node.kind(), Kind::Array | Kind::Object);
-                // The patch of a webhook that was no JSON is a text.
+                // If the patch of a webhook was not JSON, it was recorded as a string.
                 let is_one = is_one || node.kind() == Kind::String;
                 is_one.then(|| Cell::Text(node.raw().into()))
             }
@@ -218,8 +220,9 @@ impl WaitingRows {
         Ok(())
     }
 
-    /// Recordings stay in their order. Of decisions, equal ones stand together, from the first to the
-    /// last: their columns take next to nothing then, and a count reads each once.
+    /// The order in which rows are written. Recordings keep their order. Decisions are sorted so
+    /// that equal ones are adjacent, in order of time: then they take little space, and a program
+    /// that counts them compares each distinct one once.
     fn order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..u32::try_from(self.count).unwrap_or(u32::MAX)).collect();
         if self.kind == RowKind::Recording {
@@ -262,7 +265,7 @@ impl WaitingRows {
 // === impl WaitingColumn ===
 
 impl WaitingColumn {
-    /// Adds the value of one more row. How much more it takes.
+    /// Adds the value of a row. Returns the memory that it takes in bytes.
     fn add(&mut self, cell: Option<Cell<'_>>) -> usize {
         match (self, cell) {
             (Self::Numbers(rows), Some(Cell::Number(number))) => {
@@ -284,7 +287,7 @@ impl WaitingColumn {
                 let text = text.as_bytes();
                 let last = rows.last().copied().unwrap_or_default();
                 let is_last = |known: &Bytes| known.as_ref() == text;
-                // Much is the same in each line.
+                // Many values are the same as in the line before.
                 if last > 0 && distinct.get(last as usize - 1).is_some_and(is_last) {
                     rows.push(last);
                     return 4;
@@ -355,7 +358,7 @@ fn write<T: DataType>(
     Ok(())
 }
 
-/// Writes lists of texts, each of which is JSON.
+/// Writes lists of strings, each of which is given as JSON.
 fn write_lists(
     rows: impl Iterator<Item = Option<Bytes>>,
     writer: &mut SerializedColumnWriter<'_>,
@@ -370,11 +373,12 @@ fn write_lists(
             values.extend(texts.map(|text| ByteArray::from(text.into_owned().into_bytes())));
         }
         let count = values.len() - before;
-        // An empty list is one place without a value.
+        // An empty list has one level without a value.
         defined.extend(std::iter::repeat_n(i16::from(count > 0), count.max(1)));
         repeated.push(0);
         repeated.extend(std::iter::repeat_n(1, count.saturating_sub(1)));
-        // A row waits as one value, however many texts that has.
+        // A list is stored as one value until it is written, so a batch may have any number of
+        // strings.
         if defined.len() >= MAX_LIST_VALUES {
             writer.write_batch(&values, Some(&defined), Some(&repeated))?;
             values.clear();

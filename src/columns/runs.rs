@@ -1,10 +1,11 @@
 //! The values of columns, in runs of consecutive rows with the same value.
 //!
-//! A page stores which entry of a dictionary each row has, and for equal consecutive rows only
-//! their number. What many rows share is therefore decoded, compared and written only once.
+//! For each row, a page stores the index of an entry in a dictionary, and for equal consecutive
+//! rows only their count. So a value that many rows share is decoded, compared and written only
+//! once. The reader of the parquet crate would create a string for each row.
 //!
-//! The library would make a string for each row. The pages come from an untrusted source: all
-//! lengths and counts in them are checked against the bytes that are there.
+//! Pages come from untrusted files: every length and count in them is checked against the bytes
+//! that are available.
 
 use std::fmt::Write as _;
 
@@ -18,87 +19,87 @@ use parquet::schema::types::ColumnDescPtr;
 use super::Values;
 use super::pages::{ColumnError, damaged_error};
 
-/// The bytes of the length in front of a text and of the levels of a page.
+/// The size of the length before a string, and before the levels of a page, in bytes.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// The most bits of the number of a dictionary's entry.
+/// The maximum number of bits of the index of a dictionary entry.
 const MAX_BITS: usize = u32::BITS as usize;
 
 /// Reads the values of a column in a row group.
 pub(crate) enum RunReader {
     Texts(Box<TextReader>),
-    /// With the definition level of rows that have a number.
+    /// The reader, and the definition level of rows that have a number.
     Numbers(Box<ColumnReader>, i16),
 }
 
 /// The values of a column in a batch of rows, visited from the first to the last.
 pub(crate) struct StoredRuns {
     runs: ColumnRuns,
-    /// The run of the current row.
+    /// The index of the run with the current row.
     at: usize,
 }
 
 enum ColumnRuns {
     Texts(Vec<Run<Bytes>>),
-    /// Flags are 0 and 1, seconds the bits of their `f64`.
+    /// Flags are 0 or 1; seconds are the bits of an `f64`.
     Numbers(Vec<Run<i64>>),
 }
 
 /// Consecutive rows with the same value.
 struct Run<V> {
-    /// The row after the last of them.
+    /// The row after the last row of the run.
     end: usize,
     value: Option<V>,
 }
 
-/// The texts of a column in a row group.
+/// Reads the strings of a column in a row group.
 pub(crate) struct TextReader {
     pages: Box<dyn PageReader>,
-    /// The definition level of rows that have a text.
+    /// The definition level of rows that have a string.
     present: u32,
     dictionary: Dictionary,
-    /// How many rows of the page are left.
+    /// The number of rows of the page that have not been read.
     rows: usize,
     levels: Option<PackedNumbers>,
     texts: PageTexts,
 }
 
-/// The texts that the rows of a page refer to.
+/// The strings that the rows of a page refer to.
 #[derive(Default)]
 struct Dictionary {
     texts: Bytes,
-    /// Where the length of each stands.
+    /// The position of each string's length in `texts`.
     places: Vec<u32>,
 }
 
-/// The texts of the rows of a page that have one.
+/// The strings of a page, for the rows that have one.
 enum PageTexts {
-    /// One behind the other.
+    /// The strings, one after another, and the position of the next one.
     Plain { texts: Bytes, place: usize },
-    /// Numbers of the dictionary's entries.
+    /// The indices of the strings in the dictionary.
     Entries(PackedNumbers),
 }
 
-/// A text in a page, and where its bytes end.
+/// A string in a page, and the position of its end.
 struct TextPlace<'t> {
     texts: &'t Bytes,
     text: &'t [u8],
     end: usize,
 }
 
-/// Numbers with a fixed count of bits, in runs that are repeated or bit-packed: `RLE` in
-/// Encodings.md of parquet-format.
+/// Numbers of a fixed size in bits, encoded as runs of one repeated number or of bit-packed
+/// numbers: `RLE` in Encodings.md of parquet-format.
 struct PackedNumbers {
     bytes: Bytes,
     bits: usize,
-    /// How many numbers of the run are left.
+    /// The number of values of the run that have not been read.
     left: usize,
     run: NumberRun,
 }
 
 enum NumberRun {
     Repeated(u32),
-    /// The next number stands this many bits into the bytes.
+    /// The bytes, and the position of the next number in bits.
     Packed(Bytes, usize),
 }
 
@@ -113,7 +114,7 @@ impl RunReader {
         }
     }
 
-    /// The values of the next rows. The bytes of pages are taken from `room`.
+    /// Reads the values of the next `rows` rows, and takes the bytes of their pages from `room`.
     ///
     /// # Errors
     ///
@@ -162,7 +163,7 @@ fn number_runs<T: DataType>(
     Ok(runs)
 }
 
-/// Adds a run, or makes the last one longer that has the same value.
+/// Adds a run that ends at `end`, or extends the last run if it has the same value.
 fn add_run<V: PartialEq>(runs: &mut Vec<Run<V>>, value: Option<V>, end: usize) {
     match runs.last_mut() {
         Some(last) if last.value == value => last.end = end,
@@ -173,7 +174,7 @@ fn add_run<V: PartialEq>(runs: &mut Vec<Run<V>>, value: Option<V>, end: usize) {
 // === impl StoredRuns ===
 
 impl StoredRuns {
-    /// Goes to a row, which is the current one or a later one.
+    /// Makes `row`, which is the current row or a later one, the current row.
     pub(crate) fn go_to(&mut self, row: usize) {
         while self.end() <= row {
             self.at += 1;
@@ -209,7 +210,7 @@ impl StoredRuns {
     ///
     /// # Errors
     ///
-    /// It is not UTF-8.
+    /// The text is not UTF-8.
     pub(crate) fn text(&self) -> Result<&str, ColumnError> {
         let bytes = match &self.runs {
             ColumnRuns::Texts(runs) => runs.get(self.at).and_then(|run| run.value.as_deref()),
@@ -337,7 +338,7 @@ impl TextReader {
         self.levels = (bits > 0).then(|| PackedNumbers::new(levels, bits));
         self.texts = match encoding {
             Encoding::PLAIN => PageTexts::plain(texts),
-            // A page whose rows have no text may be empty.
+            // A page may be empty if none of its rows has a string.
             _ if texts.is_empty() => PageTexts::plain(texts),
             Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => {
                 let bits = usize::from(texts.get_u8());
@@ -372,8 +373,8 @@ impl PageTexts {
         Self::Plain { texts, place: 0 }
     }
 
-    /// Takes the text of the next row, and skips those after it that are known to have the same, up
-    /// to `most` rows in total. Returns how many rows have it.
+    /// Takes the string of the next row, together with the following rows that are known to have
+    /// the same string. Returns the string and the number of these rows, at most `most`.
     fn take<'t>(
         &'t mut self,
         dictionary: &'t Dictionary,
@@ -400,7 +401,7 @@ impl PageTexts {
 // === impl TextPlace ===
 
 impl<'t> TextPlace<'t> {
-    /// The text whose length stands at `place`.
+    /// The string whose length is at the position `place`.
     fn at(texts: &'t Bytes, place: usize) -> Result<Self, ColumnError> {
         let rest = texts.get(place..).unwrap_or_default();
         let length = length_of(rest).ok_or_else(cut)?;
@@ -412,13 +413,14 @@ impl<'t> TextPlace<'t> {
         }
     }
 
-    /// Adds a run of this text, or makes the last one longer that has the same.
+    /// Adds a run of this string that ends at `end`, or extends the last run if it has the same
+    /// string.
     fn add_to(&self, runs: &mut Vec<Run<Bytes>>, end: usize) {
         match runs.last_mut() {
             Some(Run {
                 end: last,
                 value: Some(same),
-                // Of a dictionary it is the same memory.
+                // Equal strings of a dictionary are the same memory.
             }) if std::ptr::eq(same.as_ref(), self.text) || same == self.text => *last = end,
             _ => runs.push(Run {
                 end,
@@ -440,7 +442,7 @@ impl PackedNumbers {
         }
     }
 
-    /// The next number, and how often it is known to be repeated, up to `most` times.
+    /// The next number, and how often it is known to follow, at most `most` times.
     fn peek(&mut self, most: usize) -> Result<(u32, usize), ColumnError> {
         while self.left == 0 {
             self.begin_run()?;
@@ -462,7 +464,8 @@ impl PackedNumbers {
         }
     }
 
-    /// The header of a run: how many numbers or groups it has, and in the last bit, which of the two.
+    /// Reads the header of a run. The lowest bit tells whether it is bit-packed; the other bits are
+    /// the count of groups of eight numbers if it is, and of numbers if not.
     fn head(&mut self) -> Result<usize, ColumnError> {
         let mut head = 0;
         for shift in (0..usize::BITS).step_by(7) {
@@ -487,7 +490,7 @@ impl PackedNumbers {
             (self.left, self.run) = (count, NumberRun::Repeated(value));
             return Ok(());
         }
-        // In groups of eight, of which the last may be incomplete.
+        // A group of eight numbers takes `bits` bytes. The last group may be incomplete.
         let length = count.saturating_mul(self.bits).min(self.bytes.len());
         let packed = split(&mut self.bytes, length)?;
         (self.left, self.run) = (count.saturating_mul(8), NumberRun::Packed(packed, 0));
@@ -495,7 +498,8 @@ impl PackedNumbers {
     }
 }
 
-/// The number of `bits` bits that stands `place` bits into the bytes.
+/// The number of `bits` bits at the position `place`, in bits; `None` if `bytes` end before it
+/// does.
 fn packed_number(bytes: &[u8], place: usize, bits: usize) -> Option<u32> {
     let first = place / 8;
     let within = match bytes.get(first..first + size_of::<u64>()) {
@@ -545,7 +549,7 @@ fn wrong(what: &str) -> ColumnError {
 mod tests {
     use super::*;
 
-    /// The numbers of these bytes, each with how often it follows, and the error behind them.
+    /// The numbers in `bytes`, each with its count, and the error at the end.
     fn numbers(bytes: &[u8], bits: usize) -> (Vec<(u32, usize)>, String) {
         let mut packed = PackedNumbers::new(Bytes::copy_from_slice(bytes), bits);
         let mut found = Vec::new();
@@ -561,17 +565,18 @@ mod tests {
     #[test]
     fn numbers_are_repeated_or_packed_and_none_is_made_up() {
         let packed = |numbers: &[u32]| numbers.iter().map(|number| (*number, 1)).collect::<Vec<_>>();
-        // The example of Encodings.md, of three bits each; then 200 times 5, at most 100 at once.
+        // The example of Encodings.md, with three bits each; then 5, 200 times, at most 100 at
+        // once.
         let (found, error) = numbers(&[3, 0x88, 0xc6, 0xfa, 0x90, 3, 5], 3);
         let expected = [packed(&[0, 1, 2, 3, 4, 5, 6, 7]), vec![(5, 100), (5, 100)]].concat();
         assert_eq!((found, error.contains("cut")), (expected, true));
-        // A group without all of its bytes has the numbers that it has.
+        // Of an incomplete group, the numbers that are complete are read.
         assert_eq!(numbers(&[3, 0x88, 0xc6], 3).0, packed(&[0, 1, 2, 3, 4]));
-        // Numbers without bits, an empty run in front of one, and 32 bits.
+        // Numbers of 0 bits, an empty run before another run, and numbers of 32 bits.
         assert_eq!(numbers(&[6], 0).0, [(0, 3)]);
         assert_eq!(numbers(&[0, 1, 2, 1], 8).0, [(1, 1)]);
         assert_eq!(numbers(&[2, 0xff, 0xff, 0xff, 0xff], 32).0, [(u32::MAX, 1)]);
-        // Claims of more than there is: 2^63 groups, a value that is cut, a head that does not end.
+        // More than the bytes contain: 2^63 groups, an incomplete value, and an endless header.
         assert_eq!(numbers(&[[0xff; 9].as_slice(), &[1]].concat(), 32).0, []);
         assert_eq!(numbers(&[2, 0xff], 12).0, []);
         assert_eq!(numbers(&[0xff; 20], 1).0, []);

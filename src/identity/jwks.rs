@@ -1,8 +1,8 @@
-//! JSON Web Key Sets (RFC 7517): the public keys of an issuer, each for its own algorithms; and the
-//! verification of token signatures by OpenSSL.
+//! JSON Web Key Sets (RFC 7517) with the public keys of an issuer, and the verification of token
+//! signatures with OpenSSL.
 //!
-//! `jsonwebtoken` has no cryptography of its own; this connects it to the library that
-//! the process uses anyway. Nothing is signed here.
+//! `jsonwebtoken` is built without its own cryptography. This module connects it to OpenSSL, which
+//! the process uses anyway. Nothing is signed.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{Error, ErrorKind, new_error};
@@ -20,22 +20,22 @@ use openssl::sign::{RsaPssSaltlen, Verifier};
 
 use super::caller::TokenFault;
 
-/// The keys of an issuer that can check a token here.
+/// The usable public keys of an issuer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct IssuerKeys(Vec<IssuerKey>);
 
 #[derive(Debug, Clone)]
 struct IssuerKey {
     id: Option<String>,
-    /// What it may be used for: what its type can do, its `alg` says and we allow.
+    /// The algorithms that its type supports, its `alg` permits and the configuration allows.
     algorithms: Vec<Algorithm>,
     key: DecodingKey,
 }
 
-/// Why a text is no JWKS.
+/// Why a text is not a JWKS.
 #[derive(Debug)]
 pub(crate) struct NoKeySet {
-    /// The line and column, from 1; 0 where it is about the whole.
+    /// The line and column, from 1; 0 if the error concerns the whole text.
     pub(crate) at: (usize, usize),
     pub(crate) message: String,
 }
@@ -43,11 +43,11 @@ pub(crate) struct NoKeySet {
 // === impl IssuerKeys ===
 
 impl IssuerKeys {
-    /// Reads a JWKS and says of each key that is passed over why.
+    /// Reads a JWKS. Also returns a message for each key that is ignored.
     ///
     /// # Errors
     ///
-    /// It is no JWKS.
+    /// The text is not a JWKS.
     pub(crate) fn parse(json: &[u8], allowed: &[Algorithm]) -> Result<(Self, Vec<String>), NoKeySet> {
         let mut set: serde_json::Value = serde_json::from_slice(json).map_err(|error| no_json(&error))?;
         let Some(serde_json::Value::Array(set)) = set.get_mut("keys").map(serde_json::Value::take) else {
@@ -75,8 +75,11 @@ impl IssuerKeys {
         self.0.is_empty()
     }
 
-    /// The key called `id`, for `algorithm`. Without a name, or where a name
-    /// stands twice, exactly one key must fit.
+    /// The key with the ID `id`, or any ID if it is `None`, for `algorithm`.
+    ///
+    /// # Errors
+    ///
+    /// No key matches, or several do.
     pub(crate) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&DecodingKey, TokenFault> {
         let named = |key: &&IssuerKey| id.is_none() || key.id.as_deref() == id;
         let mut fitting = self
@@ -91,7 +94,7 @@ impl IssuerKeys {
     }
 }
 
-/// serde's message without the place, which is reported separately.
+/// The error with serde's message, without the position, which is reported separately.
 fn no_json(error: &serde_json::Error) -> NoKeySet {
     let at = (error.line(), error.column());
     let text = error.to_string();
@@ -148,8 +151,8 @@ fn key(value: serde_json::Value, allowed: &[Algorithm]) -> Result<IssuerKey, &'s
     })
 }
 
-/// What a key of this type can do. A shared secret can do nothing: a party that
-/// holds it could make tokens, and none of our algorithms uses one.
+/// The algorithms that a key of this type supports. A shared secret supports none: everyone who has
+/// it could create tokens, and no supported algorithm uses one.
 fn usable(parameters: &AlgorithmParameters) -> Result<&'static [Algorithm], &'static str> {
     match parameters {
         AlgorithmParameters::RSA(_) => Ok(&[
@@ -174,13 +177,13 @@ fn usable(parameters: &AlgorithmParameters) -> Result<&'static [Algorithm], &'st
     }
 }
 
-/// A public key and what it is used for.
+/// A public key, and the algorithm for which it is used.
 struct PublicKey {
     algorithm: Algorithm,
     key: PKey<Public>,
 }
 
-/// Has `jsonwebtoken` use OpenSSL, in this process and from now on.
+/// Makes `jsonwebtoken` use OpenSSL in this process.
 pub(crate) fn install() {
     static PROVIDER: CryptoProvider = CryptoProvider {
         signer_factory: |_, _| Err(unsupported()),
@@ -193,7 +196,8 @@ pub(crate) fn install() {
             compute_digest: |_, _| Err(unsupported()),
         },
     };
-    // An error says that it is installed already: nothing else here installs one.
+    // An error means that the provider is installed already, because no other one is ever
+    // installed.
     let _ = PROVIDER.install_default();
 }
 
@@ -210,19 +214,21 @@ fn provider(error: impl ToString) -> Error {
     new_error(ErrorKind::Provider(error.to_string()))
 }
 
-/// How an algorithm makes its signatures.
+/// The signature scheme of an algorithm.
 enum Form {
     /// RSASSA-PKCS1-v1_5.
     Pkcs1(MessageDigest),
-    /// RSASSA-PSS; the salt is as long as the digest (RFC 7518, 3.5).
+    /// RSASSA-PSS, with a salt of the length of the digest (RFC 7518, section 3.5).
     Pss(MessageDigest),
-    /// ECDSA on a curve; a signature is two numbers of so many bytes (RFC 7518, 3.4).
+    /// ECDSA on a curve. A signature is two numbers of this many bytes each (RFC 7518, section
+    /// 3.4).
     Ecdsa(MessageDigest, Nid, usize),
     /// Ed25519.
     Ed25519,
 }
 
-/// `None` for HMAC above all: a public key must never be taken for a shared secret.
+/// The scheme of a supported algorithm. HMAC must never be supported, because a public key could
+/// then be used as its shared secret.
 fn form(algorithm: Algorithm) -> Option<Form> {
     Some(match algorithm {
         Algorithm::RS256 => Form::Pkcs1(MessageDigest::sha256()),
@@ -261,7 +267,8 @@ impl PublicKey {
 
     fn is_signed(&self, message: &[u8], signature: &[u8]) -> Result<bool, ErrorStack> {
         match form(self.algorithm) {
-            // RFC 8017, 8.1.2 and 8.2.2: OpenSSL would take one whose leading zeros are left out.
+            // RFC 8017, sections 8.1.2 and 8.2.2. OpenSSL would accept a signature without its
+            // leading zeros.
             Some(Form::Pkcs1(_) | Form::Pss(_)) if signature.len() != self.key.size() => Ok(false),
             Some(Form::Pkcs1(hash)) => {
                 let mut verifier = Verifier::new(hash, &self.key)?;
@@ -306,7 +313,7 @@ impl JwtVerifier for PublicKey {
     }
 }
 
-/// Shorter keys can be broken, longer ones take long to use.
+/// The accepted sizes of RSA keys in bits. Shorter keys can be broken, and longer ones are slow.
 const RSA_BITS: std::ops::RangeInclusive<i32> = 2048..=8192;
 
 fn rsa(modulus: &[u8], exponent: &[u8]) -> Result<PKey<Public>, ErrorStack> {

@@ -12,7 +12,7 @@ use portcullis_policy::admission::{Denial, StatusDetails};
 use portcullis_policy::authorization::authorizer::{NamedOpinion, Opinion};
 use portcullis_policy::model::{Decision, Time};
 
-/// What the first line of a file says.
+/// The first line of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordingHeader {
     /// The version of the format.
@@ -23,27 +23,27 @@ pub struct RecordingHeader {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordingError {
-    /// A line is no JSON.
+    /// A line is not JSON.
     #[error("{0}")]
     Malformed(#[from] json::JsonError),
-    /// A line is longer than any that is written.
+    /// A line is longer than any line of a recording.
     #[error("the line is longer than {max_bytes} bytes, which no recording has")]
     TooLong {
-        /// The most bytes of a line.
+        /// The maximum length of a line in bytes.
         max_bytes: u64,
     },
-    /// The file does not begin as one.
+    /// The file does not begin like a recording.
     #[error("this is not a recording: the first line does not contain `portcullisRecording`")]
     NoRecording,
-    /// A later version wrote it.
+    /// A later version of the program wrote the file.
     #[error(
         "format {found} of recordings is newer than this program, which reads up to {FORMAT_VERSION}: use the version of portcullis that wrote it, or a later one"
     )]
     Newer {
-        /// Its version.
+        /// The version of the format.
         found: u64,
     },
-    /// A field is missing or is something else.
+    /// A field is missing, or has an invalid value.
     #[error("`{0}` is missing or has a value that it cannot have")]
     Field(&'static str),
 }
@@ -52,11 +52,11 @@ pub enum RecordingError {
 #[derive(Debug, Clone, Copy)]
 pub struct RecordLine<'d> {
     root: Node<'d>,
-    /// For when it was decided.
+    /// The time as of which it was decided.
     pub time: Time,
-    /// What was asked.
+    /// The endpoint that received the review.
     pub endpoint: Endpoint,
-    /// What was answered.
+    /// The decision in the reply.
     pub decision: Decision,
     /// The review.
     pub review: Node<'d>,
@@ -69,7 +69,7 @@ impl RecordingHeader {
     ///
     /// # Errors
     ///
-    /// It is no recording, or one of a later version.
+    /// The file is not a recording, or one of a later version.
     pub fn read(line: &[u8]) -> Result<Self, RecordingError> {
         let document = Document::parse_bytes(line).map_err(|_| RecordingError::NoRecording)?;
         let version = document.root().get("portcullisRecording").and_then(Node::as_u64);
@@ -84,11 +84,11 @@ impl RecordingHeader {
 // === impl RecordLine ===
 
 impl<'d> RecordLine<'d> {
-    /// The review of a line.
+    /// Reads a line.
     ///
     /// # Errors
     ///
-    /// A field that every line has is missing.
+    /// A required field is missing or invalid.
     pub fn read(line: &'d Document<'d>) -> Result<Self, RecordingError> {
         let root = line.root();
         let text = |name: &'static str| {
@@ -111,14 +111,14 @@ impl<'d> RecordLine<'d> {
         })
     }
 
-    /// A text of the line; empty where there is none.
+    /// The string in the field `name` of the line; empty if there is none.
     #[must_use]
     pub fn text(&self, name: &str) -> String {
         let text = self.root.get(name).and_then(Node::as_str);
         text.unwrap_or_default().into_owned()
     }
 
-    /// Hashes all that a decision may depend on, and the answer, but for the time.
+    /// Hashes everything that a decision may depend on except the time, and the recorded reply.
     pub(crate) fn hash_question(&self, hasher: &mut impl Hasher) {
         for (name, value) in self.root.entries() {
             if !matches!(&*name, "time" | "revision") {
@@ -128,7 +128,8 @@ impl<'d> RecordLine<'d> {
         }
     }
 
-    /// The object that decided, as `KIND/NAMESPACE/NAME`; empty where there is none.
+    /// The object that decided, as `KIND/NAMESPACE/NAME`, without parts that it does not have;
+    /// empty if no object decided.
     #[must_use]
     pub fn cause(&self) -> String {
         let Some(cause) = self.root.get("cause") else {
@@ -148,19 +149,19 @@ impl<'d> RecordLine<'d> {
         self.root.get("patch")
     }
 
-    /// Where something was removed from the review, as JSON Pointers into it.
+    /// The places in the review from which values were removed, as JSON Pointers.
     #[must_use]
     pub fn redacted(&self) -> Vec<String> {
         self.removed("/review")
     }
 
-    /// Whether something was removed from the patch of the reply.
+    /// Whether values were removed from the patch of the reply.
     #[must_use]
     pub fn is_patch_redacted(&self) -> bool {
         !self.removed("/patch").is_empty()
     }
 
-    /// Where something was removed at or below `base`, from there on.
+    /// The places at or below `base` from which values were removed, relative to `base`.
     fn removed(&self, base: &str) -> Vec<String> {
         let Some(places) = self.root.get("redacted") else {
             return Vec::new();
@@ -173,11 +174,11 @@ impl<'d> RecordLine<'d> {
         places.items().filter_map(below).collect()
     }
 
-    /// What other authorizers said, by name.
+    /// The opinions of other authorizers, in the order of the calls.
     ///
     /// # Errors
     ///
-    /// One of them has no name or no decision.
+    /// An opinion has no name or no valid decision.
     pub fn opinions(&self) -> Result<Vec<NamedOpinion>, RecordingError> {
         let wrong = || RecordingError::Field("authorizers");
         let Some(list) = self.root.get("authorizers") else {
@@ -203,7 +204,7 @@ impl<'d> RecordLine<'d> {
             .collect()
     }
 
-    /// The recorded answers of webhooks.
+    /// The recorded calls of webhooks.
     pub fn calls(&self) -> impl Iterator<Item = CallLine<'d>> + use<'d> {
         let redacted = self.removed("/webhooks");
         let calls = self.root.get("webhooks").into_iter().flat_map(Node::items);
@@ -217,25 +218,25 @@ impl<'d> RecordLine<'d> {
     }
 }
 
-/// The decision of this name.
+/// The decision with the name `text`.
 pub(crate) fn decision_of(text: &str) -> Option<Decision> {
     [Decision::Allow, Decision::Deny, Decision::NoOpinion]
         .into_iter()
         .find(|decision| decision.as_str() == text)
 }
 
-/// The recorded answer of one webhook.
+/// A recorded call of a webhook, with its reply.
 #[derive(Debug, Clone, Copy)]
 pub struct CallLine<'d> {
     node: Node<'d>,
-    /// Whether something was removed from its patch.
+    /// Whether values were removed from the call.
     pub is_redacted: bool,
 }
 
 // === impl CallLine ===
 
 impl CallLine<'_> {
-    /// Whether it is of the webhook that `call` asks, about the same kind and resource.
+    /// Whether this is a call of the same webhook, with the same kind and resource, as `call`.
     #[must_use]
     pub fn is_of(&self, call: &Call) -> bool {
         let is = |part: &str, field: &str, expected: &str| {
@@ -253,23 +254,23 @@ impl CallLine<'_> {
             && is("resource", "resource", &call.resource.resource)
     }
 
-    /// About which object it was asked.
+    /// The state of the object that was sent.
     #[must_use]
     pub fn object(&self) -> ObjectState {
         ObjectState::parse(&self.text("object"))
     }
 
-    /// The patch that it answered with.
+    /// The patch in the reply.
     #[must_use]
     pub fn patch(&self) -> Option<Node<'_>> {
         self.node.get("patch")
     }
 
-    /// What it answered.
+    /// The reply of the webhook.
     ///
     /// # Errors
     ///
-    /// Why there was no answer that counts.
+    /// The call failed, or was not made.
     pub fn answer(&self) -> Result<WebhookReply, CallFailure> {
         match self.text("failure").as_str() {
             "" => {}
@@ -291,7 +292,7 @@ impl CallLine<'_> {
                 details: StatusDetails::default(),
             }),
             patch: self.patch().map(|patch| match patch.as_str() {
-                // What was no JSON was recorded as text.
+                // A patch that was not JSON was recorded as a string.
                 Some(text) => text.as_bytes().into(),
                 None => patch.raw().as_bytes().into(),
             }),

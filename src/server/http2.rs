@@ -284,7 +284,9 @@ pub mod fuzzing {
         /// Serves the connection `io` to its end, as that of an unauthenticated client or of a
         /// `proven` caller.
         ///
-        /// # Panics If the driver has a bug.
+        /// # Panics
+        ///
+        /// The driver has a bug.
         #[expect(clippy::expect_used, reason = "of fuzz targets alone")]
         pub async fn serve(&self, io: impl AsyncRead + AsyncWrite + Unpin, proven: bool) {
             let address = IpAddr::from([127, 0, 0, 1]);

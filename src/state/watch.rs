@@ -377,7 +377,7 @@ impl ReloadWorker {
         }
     }
 
-    // === beside the files ===
+    // === objects of watched clusters ===
 
     /// Puts the current objects of watched clusters in force.
     fn refresh(&mut self) {

@@ -74,7 +74,9 @@ struct LogWriter {
 /// Starts logging for the whole process, as the environment specifies. Panics are logged, too.
 /// `dropped` counts lost lines. A second call has no effect.
 ///
-/// # Errors A variable has an invalid value, or the thread cannot be started.
+/// # Errors
+///
+/// A variable has an invalid value, or the thread cannot be started.
 pub fn start(dropped: IntCounter) -> Result<Log, LoggingError> {
     let filter = filter(env::var(FILTER_VARIABLE).ok().as_deref())?;
     let json = is_json(env::var(FORMAT_VARIABLE).ok().as_deref())?;

@@ -81,7 +81,9 @@ pub struct ClusterState<'a> {
 impl Metrics {
     /// Creates all metrics with the value 0.
     ///
-    /// # Errors Only if two metrics have the same name, which the tests rule out.
+    /// # Errors
+    ///
+    /// Two metrics have the same name, which the tests rule out.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         registry.register(Box::new(ProcessCollector::for_self()))?;

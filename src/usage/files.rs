@@ -1,4 +1,4 @@
-//! The files of usage, one an hour, and the thread that counts and writes them.
+//! Counts decisions, and writes the counts to one usage file for each hour.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -15,38 +15,38 @@ use crate::config::{FolderBounds, files};
 use crate::telemetry::metrics::IntCounter;
 use crate::telemetry::{BatchWriter, BoundedFolder};
 
-/// What the name of each file begins with. Other files of the folder are left alone.
+/// The prefix of the names of usage files. Other files in the folder are not touched.
 const PREFIX: &str = "usage-";
 
-/// What it ends with.
+/// The suffix of the names of usage files.
 pub(crate) const SUFFIX: &str = ".jsonl";
 
-/// The hour in the name.
+/// The format of the hour in the name.
 const HOUR_FORMAT: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]T[hour]Z");
 
-/// How many characters the hour has.
+/// The length of the hour in the name.
 const HOUR_LENGTH: usize = "20260101T00Z".len();
 
 const HOUR_SECONDS: u64 = 3600;
 
-/// How often counts go to the file: so much of them is lost where the process is killed.
+/// How often counts are written. Those since the last write are lost if the process is killed.
 const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Memory for the counts of one hour.
+/// The maximum memory for the counts of one hour, in bytes.
 const MAX_TABLE_BYTES: u64 = 64 << 20;
 
-/// The part of `maxBytes` that an hour may take: 1 / this.
+/// The counts of one hour may take `maxBytes` divided by this.
 const HOUR_PART: u64 = 8;
 
-/// Memory kept for the next batch.
+/// The capacity of a batch that is kept for the next one, in bytes.
 const SPARE_BYTES: usize = 256 << 10;
 
-/// What counts decisions.
+/// Metrics about counted decisions.
 #[derive(Debug, Clone)]
 pub(crate) struct UsageCounters {
-    /// Decisions that no file has.
+    /// The decisions that are in no file.
     pub(crate) dropped: IntCounter,
-    /// Decisions that are counted among others.
+    /// The decisions that are counted together with other requests, instead of by themselves.
     pub(crate) other: IntCounter,
 }
 
@@ -55,21 +55,21 @@ pub(crate) struct UsageCounters {
 pub(crate) struct UsageWriter {
     folder: BoundedFolder,
     counters: UsageCounters,
-    /// How many clusters callers may speak for.
+    /// The number of clusters that callers belong to.
     clusters: Arc<AtomicUsize>,
     current: Option<OpenHour>,
-    /// The last write failed.
+    /// Whether the last write failed.
     is_broken: bool,
 }
 
-/// The hour that is counted.
+/// The counts of the current hour.
 #[derive(Debug)]
 struct OpenHour {
     /// Hours since 1970.
     hour: u64,
     path: PathBuf,
     table: UsageTable,
-    /// How many decisions are in the file, and when it was written.
+    /// The number of decisions in the file, and the time of the last attempt to write it.
     saved: u64,
     saved_at: SystemTime,
 }
@@ -79,7 +79,7 @@ struct OpenHour {
 impl UsageWriter {
     /// # Errors
     ///
-    /// The folder cannot be made or read.
+    /// The folder cannot be created or read.
     pub(crate) fn open(
         bounds: &FolderBounds,
         counters: UsageCounters,
@@ -95,7 +95,7 @@ impl UsageWriter {
         })
     }
 
-    /// Counts the questions of `batch`, in the hour of `now`.
+    /// Counts the requests in `batch` in the hour of `now`.
     fn count(&mut self, batch: &UsageBatch, now: SystemTime) {
         self.end_hour(now);
         let hour = hours(now);
@@ -117,13 +117,13 @@ impl UsageWriter {
         }
     }
 
-    /// Writes what is due at `now`; after how long there may be more to do.
+    /// Writes the counts if this is due at `now`. Returns the time until it may be due again.
     fn save_due(&mut self, now: SystemTime) -> Duration {
         self.end_hour(now);
         let Some(current) = &self.current else {
             return SAVE_INTERVAL;
         };
-        // A clock that was set back says nothing.
+        // If the clock was set back, the counts are written now.
         let since = now.duration_since(current.saved_at).unwrap_or(SAVE_INTERVAL);
         if since < SAVE_INTERVAL {
             return SAVE_INTERVAL - since;
@@ -132,7 +132,7 @@ impl UsageWriter {
         SAVE_INTERVAL
     }
 
-    /// Ends the file of another hour than that of `now`. What could not be written is lost.
+    /// Ends the current hour if `now` is in another one. Counts that cannot be written are lost.
     fn end_hour(&mut self, now: SystemTime) {
         let is_over = self
             .current
@@ -145,7 +145,7 @@ impl UsageWriter {
         }
     }
 
-    /// Forgets the hour, and counts what is in no file.
+    /// Drops the counts of the hour, and counts the decisions that were not written as dropped.
     fn close(&mut self) {
         if let Some(ended) = self.current.take() {
             self.counters
@@ -154,7 +154,7 @@ impl UsageWriter {
         }
     }
 
-    /// Writes the counts so far, if there are new ones.
+    /// Writes the counts of the hour so far, if they have changed.
     fn save(&mut self, now: SystemTime) {
         let Some(current) = &mut self.current else { return };
         current.saved_at = now;
@@ -205,7 +205,7 @@ impl BatchWriter<UsageBatch> for UsageWriter {
 }
 
 impl Drop for UsageWriter {
-    /// The configuration asks for no counts any more, or for others.
+    /// Writes the counts, because the configuration has changed or the process ends.
     fn drop(&mut self) {
         self.save(SystemTime::now());
         self.close();
@@ -216,15 +216,16 @@ fn hours(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / HOUR_SECONDS
 }
 
-/// A name that no other file has: replicas may share the folder, and a process starts again.
+/// A unique file name, because replicas may share the folder, and a process may be restarted within
+/// the hour.
 fn file_name(hour: u64) -> String {
     let begun = OffsetDateTime::from(UNIX_EPOCH + Duration::from_secs(hour * HOUR_SECONDS));
     let hour = begun.format(HOUR_FORMAT).unwrap_or_default();
     format!("{PREFIX}{hour}-{}{SUFFIX}", uuid::Uuid::new_v4().simple())
 }
 
-/// When the hour of the file of this name began; `None` where it is no file of usage. One that was
-/// not put in its place, because the process was killed, is one, too.
+/// The beginning of the hour in the file name `name`; `None` if it is not that of a usage file. The
+/// temporary file that a killed process leaves behind counts as a usage file, too.
 fn begun(name: &str) -> Option<SystemTime> {
     let hour = name.strip_prefix(PREFIX)?.get(..HOUR_LENGTH)?;
     let date = hour.strip_suffix('Z')?;
@@ -236,7 +237,7 @@ fn begun(name: &str) -> Option<SystemTime> {
     Some(time.assume_utc().into())
 }
 
-/// Whether a file of this name is one of usage.
+/// Whether `name` is that of a usage file.
 pub(crate) fn is_usage_file(name: &str) -> bool {
     begun(name).is_some()
 }

@@ -4,13 +4,13 @@
 //!            failures in a row                    openFor is over
 //!  closed ─────────────────────▶ open ──────────────────────────────▶ half open
 //!    ▲                            ▲   (calls fail at once)             │ one call probes
-//!    └──── it is there ───────────┼────────────────────────────────────┤
-//!                                 └──── it is not ─────────────────────┘
+//!    └──── reachable ─────────────┼────────────────────────────────────┤
+//!                                 └──── unreachable ───────────────────┘
 //! ```
 //!
-//! Only failures that no request can cause are counted, namely that the webhook is
-//! unreachable. Otherwise a user could open the circuit breaker with the requests they
-//! send, and so decide for everybody else.
+//! Only failures to reach the webhook are counted, because no request can cause them. Otherwise a
+//! user could open the circuit breaker by sending certain requests, which would affect all other
+//! users.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -19,23 +19,24 @@ use crate::config;
 use crate::identity::certificates::rfc3339;
 use portcullis_policy::admission::FailurePolicy;
 
-/// The breaker of one webhook. Clones are the same.
+/// The circuit breaker of one webhook. Clones share its state.
 #[derive(Debug, Clone)]
 pub(crate) struct Breaker {
     limits: config::BreakerLimits,
     state: Arc<Mutex<BreakerState>>,
-    /// The last time that it opened.
+    /// When it last opened, and why.
     opening: Arc<Mutex<Option<Opening>>>,
 }
 
-/// When a breaker opened, and the error of the call after which it did.
+/// When a breaker opened, and the error of the call that opened it.
 #[derive(Debug, Clone)]
 struct Opening {
     since: SystemTime,
     why: String,
 }
 
-/// Why a call was not made: since when and why the breaker is open, and until when.
+/// The breaker is open, so a call was not made. The message says since when and why it is open, and
+/// when the next call is made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("its circuit breaker is open{reason}: {next_call}")]
 pub(crate) struct OpenBreaker {
@@ -45,15 +46,15 @@ pub(crate) struct OpenBreaker {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BreakerState {
-    /// So many calls in a row failed.
+    /// The number of consecutive calls that failed.
     Closed { failures: usize },
-    /// No call probes before this moment.
+    /// No probe is made before `until`.
     Open { until: Instant },
-    /// One call probes.
+    /// A probe is in flight. Before it, the breaker was open until `opened`.
     HalfOpen { opened: Instant },
 }
 
-/// A call that may be made. Dropped before its end, it shows nothing.
+/// A call that may be made. If it is dropped before its [`end`](Self::end), its result is unknown.
 #[derive(Debug)]
 pub(crate) struct CallAttempt {
     breaker: Breaker,
@@ -65,29 +66,30 @@ pub(crate) struct CallAttempt {
 enum AttemptRole {
     /// The breaker is closed.
     Usual,
-    /// It is the one call that finds out whether the breaker closes.
+    /// The call is the probe: if it reaches the webhook, the breaker closes.
     Probe,
-    /// The breaker is open, but skipping this webhook would let requests pass.
+    /// The breaker is open, but the webhook is called nevertheless, because skipping it would admit
+    /// requests that it may deny.
     DespiteOpen,
 }
 
-/// What a call shows of the webhook.
+/// What the result of a call says about the webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reachability {
-    /// It is there, whatever it answered.
+    /// The webhook responded, whatever its reply.
     Reachable,
-    /// It is not there.
+    /// The webhook could not be reached.
     Unreachable,
-    /// Nothing either way.
+    /// The call says nothing, for example because it was cancelled.
     Unknown,
 }
 
-/// What became of the breaker.
+/// A change of the state of a breaker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transition {
-    /// It opened.
+    /// The breaker opened.
     Opened,
-    /// It closed.
+    /// The breaker closed.
     Closed,
 }
 
@@ -102,7 +104,7 @@ impl Breaker {
         }
     }
 
-    /// Remembers for messages that it opened now, and `why`.
+    /// Records for messages that the breaker opened now, and `why`.
     pub(crate) fn opened(&self, why: String) {
         let since = SystemTime::now();
         *self.opening.lock().unwrap_or_else(PoisonError::into_inner) = Some(Opening { since, why });
@@ -112,17 +114,18 @@ impl Breaker {
         self.limits
     }
 
-    /// Whether calls are held back.
+    /// Whether the breaker is open or half open.
     pub(crate) fn is_open(&self) -> bool {
         !matches!(*self.state(), BreakerState::Closed { .. })
     }
 
-    /// A call at `now`, if one may be made. One whose failure would let the
-    /// request pass ([`FailurePolicy::Ignore`]) always may.
+    /// Permits a call at `now` to a webhook with this `failurePolicy`. With
+    /// [`FailurePolicy::Ignore`], a call is always permitted, because a webhook that is not called
+    /// could not deny the request.
     ///
     /// # Errors
     ///
-    /// It is open.
+    /// The breaker is open, or a probe is in flight.
     pub(crate) fn attempt(&self, policy: FailurePolicy, now: Instant) -> Result<CallAttempt, OpenBreaker> {
         let mut state = self.state();
         let role = match (*state, policy) {
@@ -146,7 +149,8 @@ impl Breaker {
         })
     }
 
-    /// Why a call is not made, where it will be in so much time, or one is being made.
+    /// The error for a call that is not made. The next probe is made after `left`; `None` if a
+    /// probe is in flight.
     fn refusal(&self, left: Option<Duration>) -> OpenBreaker {
         let opening = self
             .opening
@@ -175,8 +179,8 @@ impl Breaker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `shown` by a call makes of the state. Calls that began before it
-    /// opened show nothing any more.
+    /// Changes the state after a call with this `outcome`. Usual calls that began before the
+    /// breaker opened no longer change it.
     fn take(&self, role: AttemptRole, outcome: Reachability, now: Instant) -> Option<Transition> {
         use Reachability::{Reachable, Unknown, Unreachable};
         let mut state = self.state();
@@ -200,7 +204,7 @@ impl Breaker {
                 Reachable,
             ) => (closed, Some(Transition::Closed)),
             (BreakerState::HalfOpen { .. }, AttemptRole::Probe, Unreachable) => (open, None),
-            // The next call probes in its place.
+            // The next call is the probe instead.
             (BreakerState::HalfOpen { opened }, AttemptRole::Probe, Unknown) => {
                 (BreakerState::Open { until: opened }, None)
             }
@@ -214,12 +218,12 @@ impl Breaker {
 // === impl CallAttempt ===
 
 impl CallAttempt {
-    /// Whether the webhook is called although it was not there the last times.
+    /// Whether the webhook is called although the breaker is open.
     pub(crate) fn is_despite_open(&self) -> bool {
         self.role == AttemptRole::DespiteOpen
     }
 
-    /// The call ended at `now` and showed this.
+    /// Records that the call ended at `now` with this `outcome`.
     pub(crate) fn end(mut self, outcome: Reachability, now: Instant) -> Option<Transition> {
         let transition = self.breaker.take(self.role, outcome, now);
         self.role = AttemptRole::Usual;
@@ -236,7 +240,7 @@ impl Drop for CallAttempt {
     }
 }
 
-/// People do not read fractions.
+/// Truncates a time to whole seconds, for messages.
 fn whole_seconds(time: SystemTime) -> SystemTime {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     UNIX_EPOCH + Duration::from_secs(since.as_secs())
@@ -254,7 +258,7 @@ mod tests {
         (Breaker::new(limits), Instant::now())
     }
 
-    /// A call whose failure refuses the request.
+    /// Permits a call of a webhook with `failurePolicy: Fail`.
     fn enter(breaker: &Breaker, now: Instant) -> Option<CallAttempt> {
         breaker.attempt(FailurePolicy::Fail, now).ok()
     }

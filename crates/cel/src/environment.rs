@@ -258,7 +258,7 @@ impl Version {
         self.0
     }
 
-    /// The same, or the nearest one that is known.
+    /// This version, or the nearest supported one.
     fn known(self) -> Self {
         self.clamp(Self::OLDEST, Self::NEWEST)
     }
@@ -364,13 +364,13 @@ impl Environment {
         self
     }
 
-    /// Where the variable `name` is in an [`super::Activation`].
+    /// The slot of the variable `name` in an [`super::Activation`].
     #[must_use]
     pub fn slot(&self, name: &str) -> Option<usize> {
         self.declared.slots.get(name).copied()
     }
 
-    /// How many variables there are.
+    /// The number of variables.
     #[must_use]
     pub fn variables(&self) -> usize {
         self.declared.variables.len()
@@ -381,7 +381,7 @@ impl Environment {
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong with the expression, and where.
+    /// The first error in the expression, and its position.
     pub fn compile(&self, expression: &str, expected: &[Type]) -> Result<Program, CompileError> {
         self.compile_within(expression, expected, &CompileBudget::new())
     }
@@ -390,7 +390,7 @@ impl Environment {
     ///
     /// # Errors
     ///
-    /// The same, or that the budget is exhausted.
+    /// The first error in the expression, or the budget is exhausted.
     pub fn compile_within(
         &self,
         expression: &str,

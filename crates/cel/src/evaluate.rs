@@ -27,7 +27,7 @@ use crate::cost::{
 };
 use crate::program::{Activation, Variable};
 
-/// One evaluation under way.
+/// The state of one evaluation.
 pub(crate) struct Evaluation<'e, 'a> {
     variables: &'e mut Activation<'a>,
     locals: Vec<Value<'a>>,
@@ -45,7 +45,8 @@ pub(crate) struct Evaluation<'e, 'a> {
     until_look: u64,
     /// How many bytes it may still allocate.
     bytes: usize,
-    /// For an attempt with a limited allocation: set if it needs more memory.
+    /// Set if an attempt with limited memory needs more; `None` if the evaluation is not an
+    /// attempt.
     needs_more: Option<&'e AtomicBool>,
     expired: Option<&'e dyn Fn() -> bool>,
 }
@@ -53,9 +54,9 @@ pub(crate) struct Evaluation<'e, 'a> {
 /// The cost of a local variable of `optMap`, which is charged at its first use.
 #[derive(Clone, Copy, Default)]
 struct DeferredCost {
-    /// What the next first use costs.
+    /// The cost that the first use of the variable will be charged.
     due: u64,
-    /// What the first uses of all variables in this slot have cost so far.
+    /// The costs charged so far for the first uses of all variables that had this slot.
     paid: u64,
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Overload {
     /// Whether it is called on its first argument.
     pub(crate) member: bool,
     pub(crate) parameters: Vec<Type>,
-    /// For each parameter the sorts of values that it takes.
+    /// The sorts of values that each parameter accepts.
     sorts: Vec<ValueSorts>,
     pub(crate) result: Type,
     /// Whether the signature contains type parameters.
@@ -31,10 +31,10 @@ pub(crate) struct Overload {
 pub(crate) type Apply =
     for<'a> fn(&mut Evaluation<'_, 'a>, &'a Call, &[Value<'a>]) -> Result<Value<'a>, EvalError>;
 
-/// What a call costs once its arguments are evaluated.
+/// The cost of a call, without that of its arguments.
 #[derive(Clone, Copy)]
 pub(crate) enum Cost {
-    /// What any call costs.
+    /// The basic cost of every call.
     One,
     /// Computed in the same way for all overloads of the function.
     OfFunction(CostOf),
@@ -94,12 +94,12 @@ impl Overload {
         }
     }
 
-    /// The same, at this cost.
+    /// This overload with the given cost.
     pub(crate) fn cost(self, cost: Cost) -> Self {
         Self { cost, ..self }
     }
 
-    /// Whether it takes values of these types.
+    /// Whether the overload accepts `arguments`.
     pub(crate) fn takes(&self, arguments: &[Value<'_>]) -> bool {
         let mut are_told = true;
         self.sorts.len() == arguments.len()
@@ -110,7 +110,7 @@ impl Overload {
             && (are_told || self.takes_contents(arguments))
     }
 
-    /// The same, if that depends on the contents of the values.
+    /// Whether the overload accepts `arguments`, if that depends on the contents of lists and maps.
     fn takes_contents(&self, arguments: &[Value<'_>]) -> bool {
         let mut pairs = self.parameters.iter().zip(arguments);
         pairs.all(|(parameter, argument)| is_a(parameter, argument))

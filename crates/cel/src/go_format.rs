@@ -36,7 +36,8 @@ impl fmt::Display for Quoted<'_> {
 /// Quotes the parts of one text, as [`quote`] does the whole.
 ///
 /// # Errors
-/// Those of `out`.
+///
+/// The errors of `out`.
 pub fn write_quoted(out: &mut impl Write, parts: &[&str]) -> fmt::Result {
     out.write_char('"')?;
     parts.iter().try_for_each(|part| write_quoted_within(out, part))?;
@@ -104,8 +105,9 @@ fn write_escaped(out: &mut impl Write, character: char) -> fmt::Result {
     }
 }
 
-/// Whether Rust's `escape_debug` leaves it as it is. It is asked after another character: at the start of a text
-/// it would escape combining marks, which Go leaves alone.
+/// Whether Go prints `character` without an escape, as Rust's `escape_debug` does. Another
+/// character precedes it in the check, because `escape_debug` escapes combining marks at the start
+/// of a string, and Go does not.
 fn is_printable(character: char) -> bool {
     let mut text = String::with_capacity(8);
     text.push('a');

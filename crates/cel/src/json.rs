@@ -322,7 +322,7 @@ pub(crate) struct Tape {
     pub(crate) tokens: Vec<TapeToken>,
     /// The wide lists and maps by token, each with its range in `order`.
     pub(crate) wide: Vec<Wide>,
-    /// Of a wide list its items, of a wide map its keys in the order of their text.
+    /// The items of wide lists, and the keys of wide maps sorted by their text.
     pub(crate) order: Vec<u32>,
     /// How deep lists and maps nest.
     pub(crate) levels: usize,
@@ -421,7 +421,7 @@ impl TapeToken {
 // === impl Tape ===
 
 impl Tape {
-    /// The most bytes of memory that so many tokens take, whatever their kinds.
+    /// The maximum memory of this many tokens in bytes, for tokens of any kind.
     pub(crate) const fn bytes_of(tokens: usize) -> usize {
         // A token has one place in `order` at most, whose capacity may be twice its length.
         (mem::size_of::<TapeToken>() + 2 * mem::size_of::<u32>()) * tokens

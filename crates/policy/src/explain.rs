@@ -20,8 +20,6 @@ pub mod recorded;
 pub mod request;
 pub mod sentences;
 
-// The loaded policies.
-
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Write as _};

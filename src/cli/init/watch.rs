@@ -1,12 +1,12 @@
-//! `init --watch` and `init --credentials`: what lets the gateway watch its cluster.
+//! `init --watch` and `init --credentials`: the files with which a gateway watches its cluster.
 //!
 //! ```text
 //! --watch         cluster/*.yaml       definitions, roles, a service account   ── kubectl apply -k ──▶ cluster
 //!                 portcullis.yaml      clusters: [{kubeconfig: cluster/kubeconfig}]
-//! --credentials   cluster/kubeconfig   where the API server is, and the token  ◀─────────── Secret ── cluster
+//! --credentials   cluster/kubeconfig   address of the API server, and token    ◀─────────── Secret ── cluster
 //! ```
 //!
-//! Gateways in the cluster use the token that each pod has, and need no second step.
+//! Gateways that run in the cluster use the tokens of their pods, and need no second step.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,25 +21,28 @@ use super::platform::{File, SetUp, TemplateValues, replace};
 use crate::cli::output::{self, CommandError};
 use crate::cluster::{LiveCluster, ServerAddress};
 
-/// Everything for watching, and the only folder with credentials for it.
+/// The folder with all files for watching, including the credentials.
 const FOLDER: &str = "cluster";
 const KUBECONFIG: &str = "cluster/kubeconfig";
 const AUTHORITIES: &str = "cluster/ca.crt";
 pub(crate) const TOKEN: &str = "cluster/token";
 const SERVICE_ACCOUNT: &str = "cluster/service-account.yaml";
 
-/// Where the service account of a gateway outside the cluster is, and its token.
+/// The namespace of the service account of a gateway outside the cluster, and the Secret with its
+/// token.
 const NAMESPACE: &str = "kube-system";
 const SECRET: &str = "portcullis-token";
 
-/// What was last seen, in a set-up that keeps it itself.
+/// The cache file, in a set-up that contains it.
 const STATE: &str = "state/default.cache";
 
-/// How often, and how far apart, it is asked whether kube-controller-manager has made the token.
+/// The number of requests for the token, and the pause between them: kube-controller-manager
+/// creates it some time after the Secret.
 const ATTEMPTS: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What stands in the roles of config/cluster, for a gateway whose kubeconfig has a user of that name.
+/// The subject in the bindings of config/cluster, which is replaced by the gateway's service
+/// account.
 const USER: &str = "- {apiGroup: rbac.authorization.k8s.io, kind: User, name: portcullis}";
 
 macro_rules! shipped {
@@ -51,7 +54,8 @@ macro_rules! shipped {
     };
 }
 
-/// The definitions of Portcullis' own kinds, and what the gateway's user may do.
+/// The CustomResourceDefinitions of Portcullis' own kinds, and the permissions of the gateway's
+/// user.
 const MANIFESTS: [(&str, &str); 6] = [
     shipped!("crd", "authorizationpolicies.yaml"),
     shipped!("crd", "authorizationinvariants.yaml"),
@@ -61,7 +65,7 @@ const MANIFESTS: [(&str, &str); 6] = [
     shipped!("cluster", "admission.yaml"),
 ];
 
-/// The files of `set_up` for watching; none where it does not watch.
+/// The files of `set_up` for watching; none if it does not watch.
 pub(crate) fn files(set_up: &SetUp<'_>, filling: &TemplateValues<'_>) -> Vec<File> {
     if !set_up.watch {
         return Vec::new();
@@ -86,14 +90,14 @@ pub(crate) fn files(set_up: &SetUp<'_>, filling: &TemplateValues<'_>) -> Vec<Fil
     }
     files.push(File::open("cluster/kustomization.yaml", kustomization));
     if cache_file(filling.directory(), set_up) == STATE {
-        // For the folder, too: it has to be there.
+        // Also creates the folder, which must exist.
         files.push(File::open("state/.gitignore", "*\n"));
     }
     files
 }
 
-/// Where a gateway keeps what it last saw: as other services do for a set-up in `/etc`, and pods, else
-/// in the folder of the set-up.
+/// The path of the cache file: below `/var/lib` for pods and for a set-up in `/etc`, otherwise in
+/// the folder of the set-up.
 pub(crate) fn cache_file(directory: &Path, set_up: &SetUp<'_>) -> &'static str {
     if set_up.in_cluster.is_some() || directory.starts_with("/etc") {
         "/var/lib/portcullis/default.cache"
@@ -102,7 +106,7 @@ pub(crate) fn cache_file(directory: &Path, set_up: &SetUp<'_>) -> &'static str {
     }
 }
 
-/// The commands that put it to use, for a gateway that does not run in the cluster.
+/// The commands to run after `init --watch`, for a gateway outside the cluster.
 pub(crate) fn commands(directory: &Path) -> [String; 2] {
     let folder = output::argument(&directory.join(FOLDER));
     let directory = output::argument(directory);
@@ -112,11 +116,11 @@ pub(crate) fn commands(directory: &Path) -> [String; 2] {
     ]
 }
 
-/// Refuses a set-up that has no use for credentials.
+/// Checks that the set-up in `directory` uses credentials.
 ///
 /// # Errors
 ///
-/// It does not watch, or runs in the cluster.
+/// The set-up does not watch, or its gateway runs in the cluster.
 pub(crate) fn check_set_up(directory: &Path) -> Result<(), CommandError> {
     if !directory.join(SERVICE_ACCOUNT).is_file() {
         return Err(CommandError::Usage(format!(
@@ -128,8 +132,9 @@ pub(crate) fn check_set_up(directory: &Path) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Writes how the gateway of `directory` reaches `cluster`, at `server` if it is named, and the token
-/// of its service account. Blocks until the cluster has one, for ten seconds at most.
+/// Writes the kubeconfig with which the gateway of `directory` reaches `cluster`, at the URL
+/// `server` if given, and the token of its service account. Blocks until the token exists, for at
+/// most ten seconds.
 ///
 /// # Errors
 ///
@@ -144,7 +149,7 @@ pub(crate) fn write_credentials(
     if let Some(authorities) = &cluster.server().authorities {
         files.push(File::open(AUTHORITIES, authorities.clone()));
     }
-    // Last: where it is, the rest is whole.
+    // The kubeconfig is written last, so that the files that it names exist.
     files.push(File::open(KUBECONFIG, kubeconfig(cluster.server(), server)?));
     for file in &files {
         replace(directory, file)?;
@@ -152,7 +157,7 @@ pub(crate) fn write_credentials(
     Ok(files.iter().map(|file| file.path).collect())
 }
 
-/// For the server at `url`, or as `address` has it.
+/// The kubeconfig for the API server at `url` or, if `None`, at the URL of `address`.
 fn kubeconfig(address: &ServerAddress, url: Option<&str>) -> Result<String, CommandError> {
     if !address.is_verified {
         let message = "the kubeconfig does not verify the API server (`insecure-skip-tls-verify`), but the \
@@ -171,7 +176,7 @@ fn kubeconfig(address: &ServerAddress, url: Option<&str>) -> Result<String, Comm
     Ok(include_str!("templates/watch/kubeconfig").replace("    server: {{server}}\n", &server))
 }
 
-/// The token that kube-controller-manager puts into the Secret, once it has.
+/// Waits for the token that kube-controller-manager writes into the Secret.
 fn token(directory: &Path, cluster: &LiveCluster) -> Result<Vec<u8>, CommandError> {
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {

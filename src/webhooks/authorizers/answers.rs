@@ -1,5 +1,7 @@
-//! The review for an authorizer, and the cache of its answers. Identical requests in flight cause one
-//! call.
+//! The question that is sent to an authorizer as a SubjectAccessReview, and the cache of its
+//! answers.
+//!
+//! Identical questions that are asked at the same time share one call, which is called a flight.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,41 +16,43 @@ use portcullis_policy::authorization::SubjectAccessReviewVersion;
 use portcullis_policy::authorization::authorizer::Opinion;
 use portcullis_policy::model::{Attributes, Decision, Requirement, Target};
 
-/// How many bytes of questions and answers are kept.
+/// The maximum size of a cache, questions and answers together, in bytes.
 const MAX_CACHE_BYTES: u64 = 16 << 20;
 
-/// What an answer takes besides its texts.
+/// The assumed memory of a cached answer besides its strings, in bytes.
 const ANSWER_OVERHEAD_BYTES: usize = 256;
 
-/// What came of a question.
+/// The result of asking a question.
 pub(crate) type OpinionResult = Result<Opinion, AuthorizerCallError>;
 
-/// Why there is no answer.
+/// Why an authorizer gave no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AuthorizerCallError {
-    /// The authorizer was not asked: as many calls are in flight as may be.
+    /// The authorizer was not called, because the limit of calls is reached.
     #[error("{0}")]
     NotAsked(String),
-    /// It was asked, and gave no answer that counts.
+    /// The call failed, or its reply is invalid.
     #[error("{0}")]
     Failed(String),
 }
 
-/// A question that is being asked, for everybody who waits.
+/// A call in flight. Its clones are the requests that wait for the result.
 pub(crate) type Flight = Shared<BoxFuture<'static, OpinionResult>>;
 
-/// Until when somebody waits for a flight.
+/// The time until which at least one request waits for a flight.
 #[derive(Debug)]
 pub(crate) struct SharedDeadline(Mutex<Instant>);
 
-/// How long answers are kept; `None`: not at all.
+/// How long answers are cached, as in `authorizedTTL` and `unauthorizedTTL`; `None` if they are
+/// not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lifetimes {
     pub(crate) authorized: Option<Duration>,
     pub(crate) unauthorized: Option<Duration>,
 }
 
-/// The answers. Errors are never kept.
+/// The cached answers of one authorizer, and the calls to it that are in flight. Errors are not
+/// cached.
 #[derive(Debug)]
 pub(crate) struct AnswerCache {
     lifetimes: Lifetimes,
@@ -56,7 +60,7 @@ pub(crate) struct AnswerCache {
     flights: Mutex<CallsInFlight>,
 }
 
-/// A question's answer, or the way to it.
+/// The result of looking up a question: its cached answer, or the flight that will return it.
 #[derive(Debug)]
 pub(crate) enum CacheLookup {
     Answer(Opinion),
@@ -82,7 +86,8 @@ struct SharedCall {
     shared_deadline: Arc<SharedDeadline>,
 }
 
-/// Takes a flight off the list, at its end or when nobody waits any more.
+/// Removes a flight from [`CallsInFlight`] when it is dropped: at its end, or when no request waits
+/// for it any more.
 struct FlightGuard {
     answers: Arc<AnswerCache>,
     key: CacheKey,
@@ -108,13 +113,13 @@ impl AnswerCache {
         })
     }
 
-    /// The answer that is still good at `now`.
+    /// The cached answer, if it has not expired at `now`.
     pub(crate) fn get(&self, key: &CacheKey, now: Instant) -> Option<Opinion> {
         let kept = self.kept.get(key)?;
         (now < kept.until).then_some(kept.opinion)
     }
 
-    /// Keeps an answer given at `now`, for as long as one of its sort is kept.
+    /// Caches an answer given at `now` for the lifetime that its decision has.
     pub(crate) fn put(&self, key: CacheKey, opinion: Opinion, now: Instant) {
         let lifetime = match opinion.decision {
             Decision::Allow => self.lifetimes.authorized,
@@ -125,8 +130,9 @@ impl AnswerCache {
         }
     }
 
-    /// The answer to `key`, or the flight that brings it, begun by `ask` unless
-    /// there is one. It gets the time until which somebody waits, at least `deadline`.
+    /// The cached answer for `key`, or the flight that will return it. If there is no flight yet,
+    /// `ask` starts one. The deadline of the flight, which is passed to `ask`, is at least
+    /// `deadline`, and is extended by later requests that wait for it.
     pub(crate) fn find(
         self: &Arc<Self>,
         key: &CacheKey,
@@ -140,7 +146,7 @@ impl AnswerCache {
             underway.shared_deadline.extend(deadline);
             return CacheLookup::Flight(flight);
         }
-        // It may have landed since the caller looked.
+        // A flight may have ended since the caller looked up the answer.
         if let Some(opinion) = self.get(key, now) {
             return CacheLookup::Answer(opinion);
         }
@@ -203,12 +209,12 @@ impl Drop for FlightGuard {
 // === impl SharedDeadline ===
 
 impl SharedDeadline {
-    /// For a question that nobody else waits for.
+    /// The deadline of a call that is not shared.
     pub(crate) fn until(deadline: Instant) -> Arc<Self> {
         Arc::new(Self(Mutex::new(deadline)))
     }
 
-    /// Until when the most patient of those who wait does so.
+    /// The latest deadline of the requests that wait.
     pub(crate) fn end(&self) -> Instant {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -219,32 +225,32 @@ impl SharedDeadline {
     }
 }
 
-/// From this size on an answer is not kept: the size of what users choose, all
-/// of it. kube-apiserver counts the attributes alone.
+/// An answer is not cached if the user chose this many bytes of the question, or more. Unlike
+/// kube-apiserver, which counts only the attributes, this includes selectors and `extra`.
 const MAX_CACHED_BYTES: usize = 10_000;
 
-/// The largest key, groups included.
+/// The maximum size of a key, including the user's groups, in bytes.
 const MAX_KEY_BYTES: usize = 64 << 10;
 
-/// One question, in words.
+/// A question to the authorizers: whether a request is allowed.
 #[derive(Debug)]
 pub(crate) struct AuthorizerQuestion {
     pub(crate) key: Option<CacheKey>,
     cluster: String,
-    /// How many authorizers there are.
+    /// The number of configured authorizers.
     pub(crate) authorizers: usize,
     attributes: Attributes<'static>,
 }
 
-/// What makes two questions one: the cluster they come from, and the whole spec
-/// in v1. No digest, with which somebody could find another that collides.
+/// The key of a question in the cache: its cluster, and its whole spec in v1. It is not a digest,
+/// for which a user could construct a collision.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct CacheKey(Arc<[u8]>);
 
 // === impl AuthorizerQuestion ===
 
 impl AuthorizerQuestion {
-    /// One of `cluster`, to so many `authorizers`.
+    /// A question about a request from `cluster`; `authorizers` is the number of authorizers.
     pub(crate) fn new(
         (cluster, authorizers): (&str, usize),
         attributes: &Attributes<'_>,
@@ -258,7 +264,7 @@ impl AuthorizerQuestion {
         }
     }
 
-    /// Whose question it is.
+    /// The cluster and the user whose limits of calls apply.
     pub(crate) fn requester(&self) -> Requester<'_> {
         Requester {
             share: &self.cluster,
@@ -270,7 +276,7 @@ impl AuthorizerQuestion {
         self.attributes
     }
 
-    /// The body in which it is asked.
+    /// The SubjectAccessReview that is sent, in this version.
     pub(crate) fn body(&self, version: SubjectAccessReviewVersion) -> Bytes {
         version.encode(&self.attributes).into()
     }
@@ -279,13 +285,13 @@ impl AuthorizerQuestion {
 // === impl CacheKey ===
 
 impl CacheKey {
-    /// The key of a question, unless it is too large to be kept.
+    /// The key of a question; `None` if it is too large to be cached.
     pub(crate) fn new(cluster: &str, attributes: &Attributes<'_>) -> Option<Self> {
         if chosen(attributes) >= MAX_CACHED_BYTES {
             return None;
         }
         let mut key = cluster.as_bytes().to_vec();
-        // No cluster's name and no JSON holds this byte.
+        // Neither names of clusters nor JSON contain this byte.
         key.push(0);
         key.extend(SubjectAccessReviewVersion::V1.encode_spec(attributes));
         (key.len() <= MAX_KEY_BYTES).then(|| Self(key.into()))
@@ -296,7 +302,7 @@ impl CacheKey {
     }
 }
 
-/// How many bytes of a question its user chose.
+/// The number of bytes of a question that the user chose.
 fn chosen(attributes: &Attributes<'_>) -> usize {
     let target = match &attributes.target {
         Target::NonResource { path, verb } => path.len() + verb.len(),

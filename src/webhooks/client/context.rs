@@ -1,10 +1,10 @@
-//! What handshakes with servers are made with: whom they trust, and the certificate that is shown.
+//! TLS contexts for connections to servers: the trusted CAs, and the client certificate.
 //!
-//! Certificates are verified as in Go: every certificate of a bundle is a trust anchor, even an
-//! intermediate or the server's own; TLS 1.2 and 1.3.
+//! Certificates are verified as in Go: every certificate of a CA bundle is a trust anchor, even an
+//! intermediate CA or the server's own certificate. The versions are TLS 1.2 and 1.3.
 //!
-//! A tenant may have many webhooks, so clients that trust and show the same share one context, and
-//! bundles that several contexts trust are parsed once.
+//! There may be many webhooks, so clients with the same CAs and client certificate share one
+//! context, and a bundle that several contexts use is parsed once.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -28,46 +28,46 @@ use crate::config::Secret;
 /// A client certificate and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientIdentity {
-    /// PEM: the certificate, and then its intermediates.
+    /// The certificate in PEM, followed by its intermediates.
     pub certificate: Vec<u8>,
-    /// PEM, not encrypted.
+    /// The key in PEM, not encrypted.
     pub key: Secret,
 }
 
-/// What is trusted, shown and offered in handshakes.
+/// A TLS context: the trusted CAs, the client certificate, and the protocols that are offered.
 pub(crate) struct ClientContext {
     context: SslContext,
-    /// Those that are trusted, for others that trust them, too.
+    /// The bundles of trusted CAs, kept so that other contexts can share them.
     _bundles: Vec<Arc<Vec<X509>>>,
 }
 
 static CONTEXTS: SharedValues<ClientContext> = SharedValues::new();
 static BUNDLES: SharedValues<Vec<X509>> = SharedValues::new();
 
-/// What is made of some bytes, by their digest, for as long as somebody has it.
+/// Values created from some bytes, by the digest of the bytes, for as long as they are in use.
 struct SharedValues<V>(Mutex<BTreeMap<[u8; 32], Weak<V>>>);
 
 // === impl ClientIdentity ===
 
 impl ClientIdentity {
-    /// Whether it can be shown.
+    /// Checks that the certificate and the key can be used.
     ///
     /// # Errors
     ///
-    /// What is wrong with the certificate, the key, or both together.
+    /// The certificate or the key is invalid, or they do not belong together.
     pub fn check(&self) -> Result<(), SettingsError> {
         show(&mut SslContextBuilder::new(SslMethod::tls_client())?, self)
     }
 }
 
-/// The ciphers of TLS 1.2, as `openssl::ssl::SslConnector` has them.
+/// The ciphers of TLS 1.2, which are those of `openssl::ssl::SslConnector`.
 const CIPHERS: &str = "DEFAULT:!aNULL:!eNULL:!MD5:!3DES:!DES:!RC4:!IDEA:!SEED:!aDSS:!SRP:!PSK";
 
 // === impl ClientContext ===
 
 impl ClientContext {
-    /// What handshakes to a server are made with that one of `authorities` vouches for, or, where
-    /// there is none, one that the system trusts.
+    /// The context for servers whose certificates are signed by one of `authorities` or, if there
+    /// are none, by a CA that the system trusts.
     pub(crate) fn shared(
         authorities: &[Vec<u8>],
         identity: Option<&ClientIdentity>,
@@ -104,7 +104,7 @@ impl<V> SharedValues<V> {
         Self(Mutex::new(BTreeMap::new()))
     }
 
-    /// What somebody has of this digest, or else what `make` makes.
+    /// The value for `digest` if it is in use, otherwise a new one from `make`.
     fn get_or_make(
         &self,
         digest: [u8; 32],
@@ -113,7 +113,7 @@ impl<V> SharedValues<V> {
         if let Some(known) = self.values().get(&digest).and_then(Weak::upgrade) {
             return Ok(known);
         }
-        // Others need not wait for what takes time.
+        // The lock is not held meanwhile, because `make` takes time.
         let made = Arc::new(make()?);
         let mut values = self.values();
         values.retain(|_, value| value.strong_count() > 0);
@@ -145,7 +145,7 @@ fn digest(authorities: &[Vec<u8>], identity: Option<&ClientIdentity>, is_http2: 
 fn builder(is_http2: bool) -> Result<SslContextBuilder, ErrorStack> {
     let mut builder = SslContextBuilder::new(SslMethod::tls_client())?;
     builder.set_options(SslOptions::NO_COMPRESSION);
-    // What an idle connection does not need, it does not keep.
+    // With RELEASE_BUFFERS, idle connections keep no buffers.
     builder.set_mode(
         SslMode::AUTO_RETRY
             | SslMode::ACCEPT_MOVING_WRITE_BUFFER
@@ -179,9 +179,8 @@ fn store(bundles: &[Arc<Vec<X509>>]) -> Result<X509Store, ErrorStack> {
     Ok(store.build())
 }
 
-/// Where systems keep the authorities that they trust, in Go's order
-/// (`crypto/x509/root_linux.go`). OpenSSL compiled in knows a folder that no
-/// system has.
+/// The files in which systems keep the trusted CAs, in Go's order (`crypto/x509/root_linux.go`).
+/// The default paths of the OpenSSL that is linked into the program exist on no system.
 const SYSTEM_BUNDLES: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -191,8 +190,8 @@ const SYSTEM_BUNDLES: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// Trusts whom the system trusts: as `SSL_CERT_FILE` and `SSL_CERT_DIR` say, or else where
-/// systems have them. As in Go, the file is read once.
+/// Trusts the CAs that the system trusts: those in `SSL_CERT_FILE` and `SSL_CERT_DIR` or, if
+/// neither is set, in the usual file. As in Go, the file is read once.
 ///
 /// # Errors
 ///
@@ -208,14 +207,14 @@ fn system_store() -> Result<X509Store, ErrorStack> {
         store.add_cert(certificate.clone())?;
     }
     if let Some(folders) = variable("SSL_CERT_DIR") {
-        // OpenSSL reads what it needs of them, by the names of the files.
+        // OpenSSL reads certificates from these folders when it needs them, by file name.
         let lookup = store.add_lookup(X509Lookup::hash_dir())?;
         lookup.add_dir(&folders.to_string_lossy(), SslFiletype::PEM)?;
     }
     Ok(store.build())
 }
 
-/// The certificates in the system's file, which are a megabyte and take 15 ms.
+/// The certificates in the system's file. Parsing them takes 15 ms, and they take a megabyte.
 fn system_certificates() -> Result<Arc<Vec<X509>>, ErrorStack> {
     static READ: Mutex<Option<Arc<Vec<X509>>>> = Mutex::new(None);
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,7 +271,7 @@ fn show(builder: &mut SslContextBuilder, identity: &ClientIdentity) -> Result<()
     Ok(())
 }
 
-/// At least one.
+/// Parses certificates in PEM; `None` if any is invalid or there are none.
 fn certificates(pem: &[u8]) -> Option<Vec<X509>> {
     X509::stack_from_pem(pem)
         .ok()
@@ -280,7 +279,7 @@ fn certificates(pem: &[u8]) -> Option<Vec<X509>> {
 }
 
 fn private_key(pem: &[u8]) -> Option<PKey<Private>> {
-    // Without a callback OpenSSL would ask the terminal for a passphrase.
+    // Without a callback, OpenSSL would ask for a passphrase on the terminal.
     PKey::private_key_from_pem_callback(pem, |_| Err(ErrorStack::get())).ok()
 }
 

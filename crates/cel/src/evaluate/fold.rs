@@ -271,7 +271,7 @@ impl<'a> Evaluation<'_, 'a> {
         }
     }
 
-    /// What first uses of the variables in the places before `slot` have cost so far.
+    /// The costs charged so far for the first uses of variables in the slots before `slot`.
     fn paid_before(&self, slot: usize) -> u64 {
         let places = self.deferred.iter().take(slot);
         places.fold(0, |paid, deferred| paid.saturating_add(deferred.paid))

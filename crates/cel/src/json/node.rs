@@ -522,9 +522,9 @@ fn compare<'l, 'r>(
 /// The items of a list, or the values of a map; nothing of a scalar.
 #[derive(Clone)]
 pub enum Children<'d> {
-    /// Of a list.
+    /// The items of a list.
     Items(NodeItems<'d>),
-    /// Of a map.
+    /// The values of a map.
     Values(NodeEntries<'d>),
 }
 

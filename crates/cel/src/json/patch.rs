@@ -247,13 +247,13 @@ impl PatchBudget {
         Ok(())
     }
 
-    /// Charges the memory of so many notes of changes.
+    /// Charges the memory of `notes` notes of changes.
     pub(crate) fn note(&mut self, notes: usize) -> Result<(), PatchError> {
         self.notes = left(self.notes, notes.saturating_mul(NOTE), "change so much")?;
         Ok(())
     }
 
-    /// Charges the work of moving or copying so many notes.
+    /// Charges the work of moving or copying `notes` notes.
     pub(crate) fn shift(&mut self, notes: usize) -> Result<(), PatchError> {
         self.shifted = left(self.shifted, notes, "shift so many items")?;
         Ok(())

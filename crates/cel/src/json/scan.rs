@@ -20,18 +20,18 @@ struct Frame {
     token: u32,
     count: u32,
     is_map: bool,
-    /// One bit for each key's shape: a bit set twice means that keys may repeat.
+    /// A bit for each shape of a key so far. If two keys have the same shape, they may be equal.
     shapes: u64,
     maybe_repeated: bool,
 }
 
-/// Where to continue.
+/// Where scanning continues, as a position in the text.
 enum Resume {
-    /// With the value that begins here, in the innermost list or map.
+    /// At the beginning of a value in the innermost list or map.
     Into(usize),
-    /// With the key whose quote is here.
+    /// At the opening quote of a key.
     Key(usize),
-    /// With what follows the value that ends here.
+    /// At the end of a value: a comma or closing bracket follows.
     Past(usize),
 }
 

@@ -120,7 +120,7 @@ impl<'d> Tree<'d> {
 // === impl Extent ===
 
 impl Extent {
-    /// The extent of a value of so many bytes without changes.
+    /// The extent of a value of `bytes` bytes without changes.
     const fn of(bytes: usize) -> Self {
         Self {
             levels: 1,

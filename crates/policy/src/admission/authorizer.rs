@@ -1,5 +1,5 @@
-//! The CEL variable `authorizer`: access checks in expressions, answered by the same
-//! policies as the API server's own requests.
+//! The CEL variable `authorizer`: access checks in expressions. They are decided by the same
+//! policies as the API server's SubjectAccessReviews.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,22 +15,22 @@ use crate::model::{
 };
 use portcullis_cel::{AccessCheckAttributes, AccessDecision, AuthorizeAccess, LazyValue, Value};
 
-/// Decides whether somebody may do something.
+/// Decides access checks.
 pub trait AccessChecker: fmt::Debug + Sync {
-    /// The answer as at `now`, and why. Once the deadline has passed, it means nothing.
+    /// Decides a check as of `now`. The result is meaningless if the deadline has passed.
     fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessDecision;
 
-    /// What Denies and Limits alone say: a Deny, or no opinion. Once the deadline has passed, it means
-    /// nothing.
+    /// Evaluates Denies and Limits only: the decision is a Deny or no opinion. The result is
+    /// meaningless if the deadline has passed.
     fn refusal(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> Authorization<'_>;
 }
 
-/// The most answers that are cached for one request.
+/// The maximum number of cached results for one request.
 const MAX_CACHED_ANSWERS: usize = 1024;
-/// The longest question, in bytes, whose answer is cached.
+/// The maximum size of a check whose result is cached, in bytes.
 const MAX_QUESTION_BYTES: usize = 4096;
 
-/// Answers for the user of one request, each question once
+/// The access checks of one request, each decided once
 /// (`apiserver/pkg/admission/plugin/authorizer/caching_authorizer.go`).
 #[derive(Debug)]
 pub(crate) struct RequestAuthorizer<'r> {
@@ -42,24 +42,25 @@ pub(crate) struct RequestAuthorizer<'r> {
     answers: Mutex<HashMap<AccessCheckAttributes, Arc<AccessDecision>>>,
 }
 
-/// `authorizer` and `authorizer.requestResource` for one request.
+/// The variables `authorizer` and `authorizer.requestResource` of one request.
 #[derive(Debug)]
 pub(crate) struct AuthorizerVariables<'r> {
     pub(crate) authorizer: AuthorizerVariable<'r>,
     pub(crate) request_resource: RequestResourceVariable<'r>,
 }
 
-/// `authorizer`.
+/// The variable `authorizer`.
 #[derive(Debug)]
 pub(crate) struct AuthorizerVariable<'r>(&'r RequestAuthorizer<'r>);
 
-/// `authorizer.requestResource`.
+/// The variable `authorizer.requestResource`.
 #[derive(Debug)]
 pub(crate) struct RequestResourceVariable<'r>(&'r RequestAuthorizer<'r>, &'r Request<'r>);
 
 // === impl PolicySet ===
 
-/// The API server's other authorizers are not asked, and what depends on an object is not allowed.
+/// The API server's other authorizers are not considered, and Allows with objectConditions grant
+/// nothing.
 impl AccessChecker for PolicySet {
     fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessDecision {
         let authorization = self.authorize_unconditionally(attributes, now, deadline);
@@ -88,7 +89,8 @@ impl<'r> RequestAuthorizer<'r> {
         }
     }
 
-    /// The same within an attempt.
+    /// This authorizer for an attempt, which is stopped if it needs more memory than `deadline`
+    /// allows.
     pub(crate) fn within(self, deadline: Deadline<'r>) -> Self {
         Self {
             needs_more: deadline.needs_more_memory,
@@ -125,7 +127,8 @@ impl AuthorizeAccess for RequestAuthorizer<'_> {
     }
 }
 
-/// As `ServiceAccountInfo.UserInfo` of `apiserver/pkg/authentication/serviceaccount`.
+/// The user of a service account, as `ServiceAccountInfo.UserInfo` of
+/// `apiserver/pkg/authentication/serviceaccount`.
 fn service_account(namespace: &str, name: &str) -> User<'static> {
     User {
         name: format!("system:serviceaccount:{namespace}:{name}").into(),
@@ -137,7 +140,7 @@ fn service_account(namespace: &str, name: &str) -> User<'static> {
     }
 }
 
-/// As `resourceCheckVal.Authorize` and `pathCheckVal.Authorize` of
+/// The target of a check, as in `resourceCheckVal.Authorize` and `pathCheckVal.Authorize` of
 /// `apiserver/pkg/cel/library/authz.go`.
 fn target(question: &AccessCheckAttributes) -> Target<'_> {
     fn text(text: &str) -> Cow<'_, str> {
@@ -165,8 +168,8 @@ fn target(question: &AccessCheckAttributes) -> Target<'_> {
     }))
 }
 
-/// A selector that cannot be read narrows nothing, and the request with it is
-/// judged as one for everything.
+/// Parses a label selector. An invalid one is ignored, so that the check is decided like one for
+/// all objects.
 fn labels(text: &str) -> Vec<Requirement<'static>> {
     let requirements = selector::parse_labels(text).unwrap_or_default();
     let is_sound = requirements
@@ -213,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often it is asked.
+    /// Counts its checks.
     #[derive(Debug, Default)]
     struct Counting(AtomicUsize);
 

@@ -282,9 +282,9 @@ pub enum Reinvocation {
 /// The policies or webhooks with `reinvocationPolicy: IfNeeded`, for the second pass.
 #[derive(Debug, Clone)]
 pub(crate) struct ReinvocationState<K> {
-    /// Those after which the object has not changed.
+    /// The policies or webhooks that ran, and after which the object has not changed.
     ran: BTreeSet<K>,
-    /// Those after which the object has changed.
+    /// The policies or webhooks after which the object has changed: they run again.
     again: BTreeSet<K>,
 }
 

@@ -139,7 +139,7 @@ impl AccessRequest {
     }
 }
 
-// === impl AccessRequestState ===
+// === impl AccessRequestSettings and AccessRequestState ===
 
 impl Default for AccessRequestSettings {
     /// The defaults of the configuration: eight hours, and one approval.

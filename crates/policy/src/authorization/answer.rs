@@ -421,7 +421,7 @@ pub enum Finding {
     NotInForce,
     /// The request lies wholly within a rule of the Limit.
     WithinLimit {
-        /// That rule.
+        /// The rule that contains the request.
         rule: usize,
     },
     /// The request lies wholly within no rule of the Limit. It decides like a [`Finding::Match`].

@@ -149,7 +149,7 @@ impl Condition {
     /// Like [`compile`](Self::compile), with a budget that several conditions share.
     ///
     /// # Errors
-    /// The same, or that the budget is exhausted.
+    /// The errors of [`compile`](Self::compile), or the budget is exhausted.
     pub fn compile_within(
         version: Version,
         name: &str,

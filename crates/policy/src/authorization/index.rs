@@ -10,8 +10,6 @@ mod bindings;
 mod policies;
 mod rule_fields;
 
-// A request, with its strings replaced by the numbers that they have in policies.
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -58,7 +56,8 @@ pub(crate) enum SubjectTerm {
     Nobody,
 }
 
-/// A request, as policies are queried with it.
+/// A request as a query to the index: its strings are replaced by the numbers that they have in
+/// policies.
 #[derive(Debug)]
 pub(crate) enum PolicyQuery<'s, 'r> {
     Resource(ResourceQuery<'s, 'r>),

@@ -166,7 +166,7 @@ impl PolicySet {
     }
 }
 
-// === impl Policies ===
+// === impl ClusterPolicySets ===
 
 impl ClusterPolicySets {
     /// The policy set of `cluster`.
@@ -288,7 +288,7 @@ impl PolicySet {
         };
         let rebound = self.bindings.iter().filter(is_rebound);
         let rebound: Vec<Arc<Binding>> = rebound.map(|bound| Arc::clone(&bound.binding)).collect();
-        //         // `remove` finds all of them, because they come from this set.
+        // `remove` finds all of them, because they come from this set.
         let _ = self.bindings.remove(&rebound);
         self.bindings.add(&rebound, &roles);
         self.roles = Arc::new(roles);

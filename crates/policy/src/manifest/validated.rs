@@ -1,4 +1,4 @@
-//! Validated objects, by themselves and with their documents.
+//! Validated objects, alone or together with the documents that they were read from.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -22,15 +22,15 @@ use portcullis_cel::json;
 /// A valid object and its document.
 #[derive(Debug, Clone)]
 pub(crate) struct ManifestObject {
-    /// As written.
+    /// The document as it is written.
     pub(crate) document: PackedDocument,
-    /// Shared by every set that has it.
+    /// The object, shared by every set that contains it.
     pub(crate) valid: Arc<ValidatedObject>,
-    /// The warnings that depend on nothing else, once they were found.
+    /// The warnings that depend on no other object, computed at most once.
     pub(crate) warnings: OnceLock<Box<[Fault]>>,
 }
 
-/// What an object says.
+/// The content of an object, by kind.
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     /// A Role or ClusterRole.
@@ -41,14 +41,15 @@ pub(crate) enum Content {
     Invariant(Arc<AuthorizationInvariant>),
     Exception(Arc<Exception>),
     AccessRequest(Arc<AccessRequest>),
-    /// The labels of the namespace.
+    /// The labels of a Namespace.
     Namespace(Arc<BTreeMap<String, String>>),
     Admission(AdmissionObject),
     Parameter,
 }
 
 impl Content {
-    /// What is kept of the `document` of such an object: of one with expressions, the columns too.
+    /// Packs the `document` of an object with this content. Columns are kept only for kinds with
+    /// expressions.
     fn keep(&self, document: &Document) -> PackedDocument {
         match self {
             Self::Role(_)
@@ -64,7 +65,7 @@ impl Content {
 }
 
 impl ManifestObject {
-    /// The object that `document` was read to.
+    /// The object `valid`, which was read from `document`.
     pub(crate) fn new(document: &Document, valid: Arc<ValidatedObject>) -> Self {
         Self {
             document: valid.content.keep(document),
@@ -82,7 +83,7 @@ impl Deref for ManifestObject {
     }
 }
 
-/// An object without fault, as the engine takes it.
+/// A valid object, in the form in which policy sets and admission sets are built from it.
 #[derive(Debug, Clone)]
 pub struct ValidatedObject {
     identity: ObjectIdentity,
@@ -90,7 +91,7 @@ pub struct ValidatedObject {
     pub(crate) content: Content,
     /// Whether it comes from an API server, and not from a file.
     pub(crate) is_watched: bool,
-    /// The object itself, where expressions look at it.
+    /// The whole object as JSON, for kinds whose objects expressions can read.
     pub(crate) json: Option<Arc<json::Document<'static>>>,
     digest: u64,
     compiled_bytes: usize,
@@ -103,19 +104,20 @@ pub(crate) enum ObjectOrigin {
     ApiServer,
 }
 
-/// What there is once in a cluster: its version does not matter.
+/// The identity of an object in its cluster: group, kind, namespace and name. The version is not
+/// part of it, because an API server serves the same objects in each version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectIdentity {
     /// Group, kind, namespace and name, one after another.
     text: Arc<str>,
-    /// Where the first three of them end.
+    /// The ends of the first three in `text`, in bytes.
     ends: [u32; 3],
 }
 
 // === impl ValidatedObject ===
 
 impl ValidatedObject {
-    /// The same object where `cluster` has it: what it says exists once.
+    /// The same object for `cluster`. Both share the content.
     #[must_use]
     pub fn of_cluster(&self, cluster: Arc<str>) -> Self {
         Self {
@@ -124,7 +126,8 @@ impl ValidatedObject {
         }
     }
 
-    /// The object that says `content`, as `document` has it.
+    /// The object in `document`, whose content was read as `content`. Its expressions take
+    /// `compiled_bytes` of memory.
     pub(crate) fn new(
         document: &Document,
         cluster: Option<Arc<str>>,
@@ -147,32 +150,32 @@ impl ValidatedObject {
         }
     }
 
-    /// Which object it is.
+    /// The identity of the object.
     #[must_use]
     pub const fn identity(&self) -> &ObjectIdentity {
         &self.identity
     }
 
-    /// A digest of everything the object says: equal for equal objects, whatever their comments,
-    /// style or order of fields. It distinguishes versions within one process, and proves nothing.
+    /// A digest of the object, which does not depend on comments, style or the order of fields. It
+    /// distinguishes versions within one process. It is not cryptographic.
     #[must_use]
     pub const fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// The only cluster that it holds for; `None` for every cluster.
+    /// The only cluster that the object is for; `None` if it is for every cluster.
     #[must_use]
     pub fn cluster(&self) -> Option<&str> {
         self.cluster.as_deref()
     }
 
-    /// Whether it comes from an API server, and not from a file.
+    /// Whether the object comes from an API server, and not from a file.
     #[must_use]
     pub const fn is_watched(&self) -> bool {
         self.is_watched
     }
 
-    /// The webhooks that it registers, if it is a configuration of some.
+    /// The webhooks, if the object is a webhook configuration; otherwise empty.
     #[must_use]
     pub fn webhooks(&self) -> &[Arc<Webhook>] {
         match &self.content {
@@ -184,7 +187,7 @@ impl ValidatedObject {
         }
     }
 
-    /// The policy that it is, if it is an AuthorizationPolicy.
+    /// The policy, if the object is an AuthorizationPolicy.
     #[must_use]
     pub fn authorization_policy(&self) -> Option<&AuthorizationPolicy> {
         match &self.content {
@@ -193,7 +196,7 @@ impl ValidatedObject {
         }
     }
 
-    /// The invariant that it is, if it is an AuthorizationInvariant.
+    /// The invariant, if the object is an AuthorizationInvariant.
     #[must_use]
     pub fn authorization_invariant(&self) -> Option<&AuthorizationInvariant> {
         match &self.content {
@@ -202,7 +205,8 @@ impl ValidatedObject {
         }
     }
 
-    /// The policy, or the Deny of which an invariant says that it would change no Allow.
+    /// The rules that select requests, as a policy: the AuthorizationPolicy itself, or the requests
+    /// that an AuthorizationInvariant forbids.
     pub(crate) fn rules_of_requests(&self) -> Option<&AuthorizationPolicy> {
         match &self.content {
             Content::Policy(policy) => Some(policy),
@@ -211,7 +215,7 @@ impl ValidatedObject {
         }
     }
 
-    /// The exception that it is, if it is an AdmissionException.
+    /// The exception, if the object is an AdmissionException.
     #[must_use]
     pub fn admission_exception(&self) -> Option<&Exception> {
         match &self.content {
@@ -220,7 +224,7 @@ impl ValidatedObject {
         }
     }
 
-    /// The AccessRequest that it is, if it is one.
+    /// The AccessRequest, if the object is one.
     #[must_use]
     pub fn access_request(&self) -> Option<&AccessRequest> {
         match &self.content {
@@ -229,13 +233,14 @@ impl ValidatedObject {
         }
     }
 
-    /// How many bytes its compiled expressions take, at most 32 MiB.
+    /// The memory of its compiled expressions in bytes, at most 32 MiB.
     #[must_use]
     pub const fn compiled_bytes(&self) -> usize {
         self.compiled_bytes
     }
 
-    /// Whether it is of a kind that has expressions.
+    /// Whether the object is of a kind with expressions that are evaluated: an AuthorizationPolicy,
+    /// an AdmissionException or an admission object.
     #[must_use]
     pub const fn has_expressions(&self) -> bool {
         matches!(
@@ -244,27 +249,30 @@ impl ValidatedObject {
         )
     }
 
-    /// Whether it can let pass what would not without it, and is of Portcullis' own kinds.
+    /// Whether requests may be allowed or admitted only because of this object, and it is of one of
+    /// Portcullis' own kinds: an Allow, an AdmissionException, or an AccessRequest that may grant.
     #[must_use]
     pub fn lets_through(&self) -> bool {
         let policy = self.authorization_policy();
         let request = self.access_request();
         policy.is_some_and(|policy| policy.effect == Effect::Allow)
             || self.admission_exception().is_some()
-            // One that is over must be taken, or what it granted before would go on.
+            // A denied or withdrawn AccessRequest counts as harmless: it must be accepted, so that
+            // the earlier version does not continue to grant.
             || request.is_some_and(|request| !request.is_denied && !request.is_withdrawn)
     }
 
-    /// Whether more may be let through without one of its fields, and is of Portcullis' own kinds: what
-    /// lets through, and a Limit, which refuses less the more its rules cover.
+    /// Whether the object may allow more if the API server drops one of its fields, and is of one
+    /// of Portcullis' own kinds: an object that [lets through](Self::lets_through), or a Limit,
+    /// which denies fewer requests if its rules cover more.
     #[must_use]
     pub fn may_widen(&self) -> bool {
         let policy = self.authorization_policy();
         self.lets_through() || policy.is_some_and(|policy| policy.effect == Effect::Limit)
     }
 
-    /// Whether less would be refused without it: a policy that is not an Allow, a policy or webhook
-    /// of admission.
+    /// Whether requests may be denied because of this object: an AuthorizationPolicy other than an
+    /// Allow, or an admission object, such as a policy, a binding or a webhook configuration.
     #[must_use]
     pub fn restricts(&self) -> bool {
         match &self.content {
@@ -280,7 +288,7 @@ impl ValidatedObject {
         }
     }
 
-    /// The kind of the parameters that it takes, where it is a policy that takes some.
+    /// The `paramKind`, if the object is an admission policy that has one.
     #[must_use]
     pub fn param_kind(&self) -> Option<&ParamKind> {
         match &self.content {
@@ -295,13 +303,13 @@ impl ValidatedObject {
     }
 }
 
-/// A digest of what `document` says: equal for equal documents, whatever their lines, style or
-/// order of fields.
+/// A digest of the content of `document`, which does not depend on lines, style or the order of
+/// fields.
 pub(crate) fn digest(document: &Document) -> u64 {
     digest_of(document.root())
 }
 
-/// Recursion is bounded by the depth of documents.
+/// The recursion is bounded by the maximum depth of documents.
 fn digest_of(node: &Node) -> u64 {
     let state = foldhash::fast::FixedState::default();
     match &node.value {
@@ -312,7 +320,7 @@ fn digest_of(node: &Node) -> u64 {
         Value::List(items) => items.iter().fold(state.hash_one(4_u8), |digest, item| {
             state.hash_one((digest, digest_of(item)))
         }),
-        // A sum is the same in every order.
+        // A sum, because it does not depend on the order of the fields.
         Value::Map(entries) => entries.iter().fold(state.hash_one(5_u8), |digest, entry| {
             digest.wrapping_add(state.hash_one((&entry.key, digest_of(&entry.value))))
         }),
@@ -322,7 +330,7 @@ fn digest_of(node: &Node) -> u64 {
 // === impl ObjectIdentity ===
 
 impl ObjectIdentity {
-    /// Of the object that `document` is, without what it does not say.
+    /// The identity of the object in `document`. Parts that it does not contain are empty.
     #[must_use]
     pub fn of(document: &Document) -> Self {
         let metadata = |field| document.root().get("metadata")?.get(field)?.as_str();
@@ -333,10 +341,10 @@ impl ObjectIdentity {
         Self::new(group, kind, namespace, name)
     }
 
-    /// Of the object that is called so.
+    /// The identity with these parts. `group` and `namespace` may be empty.
     #[must_use]
     pub fn new(group: &str, kind: &str, namespace: &str, name: &str) -> Self {
-        // No text of a manifest has 2^32 bytes.
+        // No string in a manifest has 2^32 bytes.
         let end = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let ends = [
             group.len(),
@@ -361,7 +369,7 @@ impl ObjectIdentity {
         self.part(self.ends[0], self.ends[1])
     }
 
-    /// The namespace; empty where it has none.
+    /// The namespace; empty for a cluster-scoped object.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.part(self.ends[1], self.ends[2])
@@ -377,7 +385,7 @@ impl ObjectIdentity {
         self.text.get(start as usize..end as usize).unwrap_or_default()
     }
 
-    /// A digest of it: equal for equal identities. It proves nothing.
+    /// A digest of the identity. It is not cryptographic.
     pub fn digest(&self) -> u64 {
         foldhash::fast::FixedState::default().hash_one(self)
     }
@@ -400,7 +408,7 @@ impl PartialOrd for ObjectIdentity {
     }
 }
 
-/// `Kind/name` or `Kind/namespace/name`, as faults name objects.
+/// `Kind/name` or `Kind/namespace/name`, the form in which faults name objects.
 impl fmt::Display for ObjectIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.namespace() {

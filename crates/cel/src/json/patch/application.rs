@@ -26,7 +26,7 @@ impl<'d, 'b> Application<'d, 'b> {
         }
     }
 
-    /// What the document has become.
+    /// The document after the operations so far.
     pub(crate) fn into_root(self) -> Tree<'d> {
         self.root
     }

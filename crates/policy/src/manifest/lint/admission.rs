@@ -1,5 +1,5 @@
-//! Admission policies, their bindings, parameters and exceptions: what is bound to nothing, can
-//! only fail, or never applies.
+//! Warnings about admission policies, bindings, parameters and exceptions that are not bound, can
+//! only fail, or never apply.
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -19,19 +19,20 @@ use crate::manifest::admission::AdmissionObject;
 use crate::manifest::validated::{Content, ManifestObject};
 use crate::model::{Time, Validity};
 
-/// The most bindings for which a policy of a similar name is searched: each search compares all names.
+/// The maximum number of bindings for which a policy with a similar name is searched, because each
+/// search compares all names.
 const MAX_NAME_SEARCHES: usize = 100;
 
-/// Which policies and bindings there are, each with the only cluster that it holds for.
+/// The policies that exist, and those that bindings name, each with its clusters.
 #[derive(Default)]
 struct BoundNames<'o> {
     policies: ClustersByObject<'o>,
     bound: ClustersByObject<'o>,
-    /// How often a similar name has been looked for.
+    /// The number of searches for a similar name.
     looks: Cell<usize>,
 }
 
-/// By sort and name: the clusters; `None` for every cluster.
+/// The clusters of objects, by sort and name of a policy; `None` stands for every cluster.
 type ClustersByObject<'o> = HashMap<(Sort, &'o str), Vec<Option<&'o str>>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,7 +65,7 @@ fn policy(admission: &AdmissionObject) -> Option<(Sort, &str)> {
     }
 }
 
-/// The policy that a binding binds.
+/// The sort and name of the policy that a binding binds.
 fn binding(admission: &AdmissionObject) -> Option<(Sort, &str)> {
     match admission {
         AdmissionObject::ValidatingBinding(binding) => Some((Sort::Validating, &binding.policy)),
@@ -89,7 +90,7 @@ impl<'o> BoundNames<'o> {
             if let Some(policy) = binding(admission) {
                 names.bound.entry(policy).or_default().push(cluster);
             }
-            // Initializers run the policies that they name without any binding.
+            // Initializers run the policies that they name, without bindings.
             if let AdmissionObject::Initializers(configuration) = admission {
                 for initializer in &configuration.initializers {
                     let policy = (Sort::Mutating, initializer.name.as_str());
@@ -133,7 +134,7 @@ impl<'o> BoundNames<'o> {
     }
 }
 
-/// Whether one of `clusters` is one for which an object of `cluster` holds.
+/// Whether an object for one of `clusters` and an object for `cluster` apply to a common cluster.
 fn meets(clusters: Option<&Vec<Option<&str>>>, cluster: Option<&str>) -> bool {
     clusters
         .into_iter()
@@ -152,9 +153,9 @@ impl Sort {
     }
 }
 
-// Warnings about objects that no policy uses.
+// Warnings about parameters that no policy uses.
 
-/// Warns of each parameter of a kind for which no admission policy asks by `paramKind`.
+/// Warns about each parameter whose kind is the `paramKind` of no admission policy.
 pub(crate) fn lint_parameters(objects: &[&ManifestObject], faults: &mut Faults) {
     let read: HashSet<_> = objects.iter().filter_map(|object| object.param_kind()).collect();
     for object in objects
@@ -165,7 +166,8 @@ pub(crate) fn lint_parameters(objects: &[&ManifestObject], faults: &mut Faults) 
         let (Some(api_version), Some(kind)) = (document.text("apiVersion"), document.text("kind")) else {
             continue;
         };
-        // Which versions a custom resource has matters without any policy that reads it.
+        // A CustomResourceDefinition is used even if no policy reads it: it lists the versions of a
+        // custom resource.
         let is_definition = kind == "CustomResourceDefinition";
         let is_read = read.contains(&ParamKind {
             api_version: api_version.to_owned(),
@@ -183,7 +185,7 @@ pub(crate) fn lint_parameters(objects: &[&ManifestObject], faults: &mut Faults) 
 
 // Warnings about MutatingAdmissionPolicies that can only fail.
 
-/// Subresources whose objects are of another kind than the resource's own.
+/// Subresources whose objects have another kind than the resource, with group, version and kind.
 const SUBRESOURCES: [(&str, &str, &str, &str); 9] = [
     ("scale", "autoscaling", "v1", "Scale"),
     ("eviction", "policy", "v1", "Eviction"),
@@ -196,7 +198,7 @@ const SUBRESOURCES: [(&str, &str, &str, &str); 9] = [
     ("proxy", "", "v1", "PodProxyOptions"),
 ];
 
-/// Warns of each subresource among the rules to whose kind no configuration can be applied.
+/// Warns about each subresource in the rules whose kind does not support `ApplyConfiguration`.
 pub(crate) fn lint_mutation(policy: &MutatingPolicy, lint: &mut Lint<'_>) {
     let applies = |mutation: &Mutation| matches!(mutation, Mutation::ApplyConfiguration(_));
     if !policy.mutations.iter().any(applies) {
@@ -228,16 +230,15 @@ fn kind_without_schema(resource: &str) -> Option<&'static str> {
     Schemas::builtin().know(&of).is_err().then_some(kind)
 }
 
-// Static policies, bindings and webhooks, and what they must do without.
-//
-// `apiserver/pkg/admission/plugin/{webhook,policy}/manifest/loader/loader.go`: an API server
-// reads such objects before it serves anything, so nothing in them refers to what it stores.
+// Restrictions of static policies, bindings and webhooks
+// (`apiserver/pkg/admission/plugin/{webhook,policy}/manifest/loader/loader.go`). An API server
+// loads static objects before it serves requests, so they must not refer to objects that it stores.
 
-/// What kube-apiserver does with an object that breaks one of its rules.
+/// The consequence of violating a restriction, for messages.
 const NOT_LOADED: &str = "kube-apiserver loads no file of its `staticManifestsDir` that has one";
 
-/// Warns where `admission` is static and breaks a rule for such objects, or binds what is static
-/// and is not static itself.
+/// Warns if `admission` is static and violates a restriction, or is a binding that binds a static
+/// policy and is not static itself.
 pub(crate) fn lint_static(admission: &AdmissionObject, lint: &mut Lint<'_>) {
     match admission {
         AdmissionObject::ValidatingPolicy(policy) => policy_alone(&policy.applicability, lint),
@@ -302,17 +303,17 @@ fn services(configuration: &WebhookConfiguration, lint: &mut Lint<'_>) {
     }
 }
 
-// AdmissionExceptions that excuse nothing.
+// Warnings about AdmissionExceptions that excuse nothing.
 
-/// What there is that an exception may refer to.
+/// The objects that an exception can refer to.
 pub(crate) struct Around<'a> {
-    /// Whether there is such a policy, or `configuration/webhook`.
+    /// Whether a policy, or a webhook written as `configuration/webhook`, exists.
     pub(crate) has: &'a dyn Fn(&str) -> bool,
     /// Whether any Namespaces are known.
     pub(crate) has_namespaces: bool,
 }
 
-/// The same of manifests.
+/// The objects in manifests that an exception can refer to.
 pub(crate) struct KnownTargets {
     pub(crate) policies: BTreeSet<String>,
     pub(crate) has_namespaces: bool,

@@ -18,11 +18,11 @@ use crate::manifest::namespace::NAME_LABEL;
 use crate::manifest::validated::{Content, ManifestObject};
 use portcullis_cel::UrlValue;
 
-/// How long the registration of a gateway that `portcullis init` writes lets it take.
+/// The `timeoutSeconds` of the gateway's own webhook configuration, as `portcullis init` writes it.
 const USUAL_DEADLINE: Duration = Duration::from_secs(10);
 
 const KUBE_SYSTEM: &str = "kube-system";
-/// Where the API server and its controllers, and where nodes renew their leases.
+/// The namespaces of the leases of the control plane and of nodes.
 const NAMESPACES_OF_LEASES: [&str; 2] = [KUBE_SYSTEM, "kube-node-lease"];
 
 /// The labels of the namespaces that have manifests.
@@ -56,9 +56,9 @@ pub(crate) fn lint(
     }
 }
 
-// === what stops with a webhook that fails ===
+// === writes that fail while a webhook fails ===
 
-/// A wildcard over the control plane's own objects.
+/// Warns if the webhook matches every resource in the control plane's namespace.
 fn everything(webhook: &Webhook, selects: impl Fn(&str) -> bool, path: &FieldPath, lint: &mut Lint<'_>) {
     let rules = &webhook.constraints.rules;
     if selects(KUBE_SYSTEM)
@@ -78,7 +78,7 @@ fn is_wildcard(rule: &MatchRule) -> bool {
     rule.api_groups.iter().any(|group| group == "*") && rule.resources.iter().any(all)
 }
 
-/// What the control plane and nodes renew all the time.
+/// Warns if the webhook matches the leases that the control plane and nodes renew continuously.
 fn leases(webhook: &Webhook, selects: impl Fn(&str) -> bool, path: &FieldPath, lint: &mut Lint<'_>) {
     let rules = &webhook.constraints.rules;
     let renews = |rule: &MatchRule, namespace: &str| {
@@ -100,7 +100,7 @@ fn leases(webhook: &Webhook, selects: impl Fn(&str) -> bool, path: &FieldPath, l
     }
 }
 
-/// A webhook that stands between its own pods and the cluster.
+/// Warns if the webhook matches the creation of its own pods.
 fn own_pods(webhook: &Webhook, selects: impl Fn(&str) -> bool, path: &FieldPath, lint: &mut Lint<'_>) {
     let WebhookTarget::Service { namespace, .. } = &webhook.client.target else {
         return;
@@ -134,7 +134,8 @@ fn matches(rule: &MatchRule, (group, resource): (&str, &str), operation: Operati
     })
 }
 
-/// Whether a match condition speaks of `word`, and so may well leave it out.
+/// Whether a match condition contains `word`. It may then exclude the requests in question, so
+/// there is no warning.
 fn says(webhook: &Webhook, word: &str) -> bool {
     let mut conditions = webhook.match_conditions.iter();
     conditions.any(|condition| condition.expression.text().contains(word))
@@ -149,7 +150,8 @@ impl<'o> KnownNamespaces<'o> {
         Self(labels.collect())
     }
 
-    /// Whether `namespace`, of `cluster` or of any, is within the webhook's selector.
+    /// Whether the webhook's `namespaceSelector` selects `namespace` of `cluster`. An unknown
+    /// namespace is assumed to have only the label with its name.
     fn selects(&self, webhook: &Webhook, cluster: Option<&str>, namespace: &str) -> bool {
         let mut all = self.0.iter();
         let known = all.find(|(of, labels)| {
@@ -163,7 +165,7 @@ impl<'o> KnownNamespaces<'o> {
     }
 }
 
-// === what makes it hard to ask ===
+// === settings with which calls fail or are late ===
 
 fn loopback(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
     let WebhookTarget::Url(url) = &webhook.client.target else {
@@ -195,7 +197,8 @@ fn dry_runs(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
     }
 }
 
-/// Only of what is written: the default of v1beta1 says nothing of the webhook.
+/// Warns about a long timeout only if it is written: the default of v1beta1 is 30 seconds, which
+/// the author did not choose.
 fn slowness(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
     let path = path.field("timeoutSeconds");
     if webhook.timeout > USUAL_DEADLINE && matches!(lint.document().nearest(&path).value, Value::Number(_)) {
@@ -206,11 +209,11 @@ fn slowness(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
     }
 }
 
-// Warnings about a `caBundle` without certificate.
+// Warnings about a `caBundle` without a certificate.
 
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
-/// The first byte of every certificate: a sequence follows.
+/// The first byte of every certificate in DER: the tag of a sequence.
 const SEQUENCE: u8 = 0x30;
 
 pub(crate) fn lint_bundle(bundle: &[u8], path: &FieldPath, lint: &mut Lint<'_>) {
@@ -221,7 +224,7 @@ pub(crate) fn lint_bundle(bundle: &[u8], path: &FieldPath, lint: &mut Lint<'_>) 
     }
 }
 
-/// Whether one block of PEM at least looks like a certificate.
+/// Whether at least one PEM block looks like a certificate.
 fn has_certificate(bundle: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bundle);
     let mut blocks = text.split(BEGIN).skip(1);
@@ -236,9 +239,8 @@ fn is_der(text: &str) -> bool {
 
 // Warnings about versions that a webhook cannot be called with.
 
-/// Warns of each rule for resources that Kubernetes also has in versions of
-/// which no rule speaks. The API server converts for the webhooks that it calls
-/// itself; the gateway cannot.
+/// Warns about each rule for resources that Kubernetes also serves in versions that no rule names.
+/// An API server converts objects for the webhooks that it calls itself; the gateway cannot.
 pub(crate) fn lint_versions(webhook: &Webhook, path: &FieldPath, lint: &mut Lint<'_>) {
     let constraints = &webhook.constraints;
     if constraints.match_policy == MatchPolicy::Exact {
@@ -260,7 +262,7 @@ pub(crate) fn lint_versions(webhook: &Webhook, path: &FieldPath, lint: &mut Lint
 
 type Resource = GroupVersionResource<'static>;
 
-/// A resource of which `rule` speaks, and the same in a version of which none of `rules` does.
+/// A resource that `rule` names, and the same resource in a version that none of `rules` names.
 fn unspoken(
     rule: &MatchRule,
     rules: &[MatchRule],
@@ -283,7 +285,8 @@ fn unspoken(
     None
 }
 
-/// Whether `rule` has `resource` as it is written, or all, in this group and version.
+/// Whether `rule` contains `resource`, as written or by a wildcard, in the group and version of
+/// `name`.
 fn speaks(rule: &MatchRule, name: &Resource, resource: &str) -> bool {
     let has = |list: &[String], wanted: &str| list.iter().any(|item| item == "*" || item == wanted);
     has(&rule.api_groups, &name.group)
