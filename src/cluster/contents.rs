@@ -123,7 +123,7 @@ impl ValidObject {
     }
 }
 
-// === impl GoodContent ===
+// === impl SharedContent ===
 
 impl SharedContent {
     fn new(read: ReadContent, charge: ContentCharge) -> Self {

@@ -272,7 +272,12 @@ impl PendingConsultation {
         shared: &GatewayState,
         received: &ReviewRequest,
     ) -> Result<Bytes, Rejection> {
-        let take_place = || received.permit.reserve_call().map(|place| Box::new(place) as CallPlace);
+        let take_place = || {
+            received
+                .permit
+                .reserve_call()
+                .map(|place| Box::new(place) as CallPlace)
+        };
         let asking = self.pending.ask(received.deadline, &received.trace, &take_place);
         let (end, attributes) = asking.await.map_err(|_| Rejection::TooManyRequests)?;
         let ConsultationEnd {

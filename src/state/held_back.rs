@@ -172,7 +172,7 @@ impl UsableFilesFinder<'_> {
     }
 }
 
-// === impl EarlierFiles ===
+// === impl EarlierClusterFiles ===
 
 impl EarlierClusterFiles {
     /// Manifests in which everything about these clusters was known.

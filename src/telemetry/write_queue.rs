@@ -437,8 +437,8 @@ impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
 /// The destination of lines.
 pub(crate) type LogSink = Box<dyn Write + Send>;
 
-/// The capacity in bytes that a batch keeps.
-const SPARE_BYTES: usize = 256 << 10;
+/// The capacity in bytes that a batch of lines keeps once they are written.
+pub(crate) const SPARE_BYTES: usize = 256 << 10;
 
 /// A queue of lines. Cheap to clone; the writer ends with the last clone.
 #[derive(Debug, Clone)]

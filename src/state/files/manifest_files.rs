@@ -293,7 +293,7 @@ impl ManifestFiles {
     }
 }
 
-// === impl EarlierFiles ===
+// === impl EarlierClusterFiles ===
 
 impl<'e> EarlierFiles<'e> {
     /// The files that were compiled for the same version.
