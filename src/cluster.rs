@@ -43,7 +43,7 @@ use tokio::task::AbortHandle;
 
 use crate::config::kubeconfig::client::{Context, of_context};
 use crate::config::limits::{ASSUMED_MEMORY, memory_of_process};
-use crate::config::{AdmissionCoverage, ClusterEntry, Config};
+use crate::config::{AdmissionEvidence, ClusterEntry, Config};
 use crate::state::{
     ManifestSource, Snapshot, SourceFiles, SourceStatus, Trigger, UnsyncedCluster, WatchedObjects,
 };
@@ -399,7 +399,7 @@ impl FollowedCluster {
             context: Arc::clone(&context),
             accept_exceptions: entry.accept_exceptions,
             writes_status: entry.writes_status,
-            watches_registrations: entry.admission == AdmissionCoverage::Watched,
+            watches_registrations: entry.admission == AdmissionEvidence::Watched,
             fetches_token_keys,
             labels: entry.selector.as_ref().map(|selector| selector.text.clone()),
             cache_file: entry.cache_file.clone().map(|path| (path, entry.scope.clone())),
@@ -443,8 +443,8 @@ impl WatchTask {
             && self.entry.cache_file == entry.cache_file
             && self.entry.accept_exceptions == entry.accept_exceptions
             && self.entry.writes_status == entry.writes_status
-            && (self.entry.admission == AdmissionCoverage::Watched)
-                == (entry.admission == AdmissionCoverage::Watched)
+            && (self.entry.admission == AdmissionEvidence::Watched)
+                == (entry.admission == AdmissionEvidence::Watched)
     }
 }
 

@@ -39,7 +39,7 @@ pub use authorizers::{AuthorizerEntry, AuthorizerTypes};
 pub(crate) use callers::conflicting_cluster_message;
 pub use callers::{CallerEntry, ClientCertificate, DEFAULT_CLUSTER, Endpoint, Endpoints, SanPattern};
 pub use clusters::{
-    AdmissionCoverage, CACHE_FILE_CHANGES, ClusterEntry, ClusterFile, ClusterFolder, Selector,
+    AdmissionEvidence, CACHE_FILE_CHANGES, ClusterEntry, ClusterFile, ClusterFolder, Selector,
 };
 pub use console::Console;
 pub(crate) use decisions::MISSING_NAMESPACE;

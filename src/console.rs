@@ -278,14 +278,14 @@ pub(crate) struct ChangeHistory(Mutex<KeptChanges>);
 #[derive(Default)]
 struct KeptChanges {
     /// The revisions, oldest first. The changes of the oldest one are unknown.
-    revisions: VecDeque<Revision>,
+    revisions: VecDeque<KnownRevision>,
     /// The objects of the newest revision.
     objects: Option<WrittenObjects>,
 }
 
 /// A revision, and what it changed.
 #[derive(Debug, Clone)]
-pub(crate) struct Revision {
+pub(crate) struct KnownRevision {
     pub(crate) revision: Arc<str>,
     /// When it came into force.
     pub(crate) since: SystemTime,
@@ -309,7 +309,7 @@ impl ChangeHistory {
         if changes.as_ref().is_some_and(|changes| changes.objects.is_empty()) {
             return;
         }
-        kept.revisions.push_back(Revision {
+        kept.revisions.push_back(KnownRevision {
             revision: Arc::clone(&snapshot.revision),
             since: now,
             changes: Arc::new(changes.unwrap_or_default()),
@@ -323,7 +323,7 @@ impl ChangeHistory {
     }
 
     /// The revisions that are kept, oldest first.
-    pub(crate) fn revisions(&self) -> Vec<Revision> {
+    pub(crate) fn revisions(&self) -> Vec<KnownRevision> {
         self.kept().revisions.iter().cloned().collect()
     }
 
@@ -360,7 +360,7 @@ impl KeptChanges {
     /// Forgets the oldest changes of `cluster`, if several revisions changed it. The next revision that
     /// changed `cluster` counts the forgotten objects as left out, unless comparisons start after them.
     fn forget_oldest(&mut self, cluster: &Option<String>) {
-        let concerns = |revision: &Revision| revision.changes.bytes_by_cluster().contains_key(cluster);
+        let concerns = |revision: &KnownRevision| revision.changes.bytes_by_cluster().contains_key(cluster);
         let places = (0..).zip(&self.revisions).skip(1);
         let mut concerned = places.filter(|(_, one)| concerns(one)).map(|(place, _)| place);
         let (Some(oldest), Some(next)) = (concerned.next(), concerned.next()) else {
@@ -387,7 +387,7 @@ impl KeptChanges {
     /// Of the oldest changes that still have objects of `cluster`, keeps only the number of
     /// objects.
     fn leave_out_oldest(&mut self, cluster: &Option<String>) {
-        let has_objects = |revision: &&mut Revision| {
+        let has_objects = |revision: &&mut KnownRevision| {
             revision
                 .changes
                 .objects
@@ -409,7 +409,7 @@ impl fmt::Debug for KeptChanges {
 }
 
 /// The combined changes of consecutive `revisions`.
-pub(crate) fn combined_changes(revisions: &[Revision]) -> ObjectChanges {
+pub(crate) fn combined_changes(revisions: &[KnownRevision]) -> ObjectChanges {
     let mut all = ObjectChanges::default();
     for changes in revisions.iter().map(|revision| &revision.changes) {
         for (cluster, left_out) in &changes.left_out {
@@ -448,7 +448,7 @@ mod tests {
                 before: None,
                 after: Some("x".repeat(bytes)),
             };
-            Revision {
+            KnownRevision {
                 revision: "a".into(),
                 since: SystemTime::UNIX_EPOCH,
                 changes: Arc::new(ObjectChanges {
@@ -465,7 +465,7 @@ mod tests {
             kept.revisions.push_back(change("east", 5 << 20));
             kept.make_room();
         }
-        let bytes = |of: &Revision| of.changes.bytes_by_cluster().into_values().sum::<usize>();
+        let bytes = |of: &KnownRevision| of.changes.bytes_by_cluster().into_values().sum::<usize>();
         let all: usize = kept.revisions.iter().map(bytes).sum();
         assert!((25 << 20..=MAX_CHANGED_BYTES).contains(&all), "{all}");
         let revisions = &kept.revisions;

@@ -16,7 +16,7 @@ use portcullis_cel::Version;
 use portcullis_policy::document::{self, Document};
 use portcullis_policy::explain::LoadedPolicies;
 use portcullis_policy::explain::escalations::RunningPods;
-use portcullis_policy::explain::objects::{KnownKinds, ServedResource};
+use portcullis_policy::explain::objects::{KindResource, KnownKinds};
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath};
 use portcullis_policy::manifest::{self, ObjectIdentity, Options, ValidatedObject};
 use portcullis_policy::model::Time;
@@ -284,7 +284,7 @@ pub(crate) fn running_pods(cluster: &LiveCluster) -> Result<RunningPods, Command
 pub(crate) fn served_kinds(cluster: &LiveCluster) -> KnownKinds {
     let mut kinds = KnownKinds::default();
     for resource in cluster.resources() {
-        let served = ServedResource {
+        let served = KindResource {
             group: resource.group.clone(),
             resource: resource.resource.clone(),
             is_namespaced: resource.is_namespaced,

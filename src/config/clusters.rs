@@ -35,7 +35,7 @@ pub struct ClusterEntry {
     /// AdmissionExceptions.
     pub writes_status: bool,
     /// How it is known that the cluster's API server sends every write to `/validate`.
-    pub admission: AdmissionCoverage,
+    pub admission: AdmissionEvidence,
     /// How the webhooks of this cluster are called. `None`: without credentials, or for the default
     /// cluster as the configuration's `upstreams` says.
     pub upstreams: Option<UpstreamAccess>,
@@ -59,7 +59,7 @@ const FIELDS: [&str; 8] = [
 /// `admission` of an entry: how it is known that the API server sends every write to `/validate`,
 /// except those that the webhook configurations of `portcullis init` exclude.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum AdmissionCoverage {
+pub enum AdmissionEvidence {
     /// It is not known, so Allows with `objectConditions` grant nothing.
     #[default]
     None,
@@ -170,15 +170,15 @@ fn cluster(section: &Section<'_>) -> Option<ClusterEntry> {
     })
 }
 
-fn admission(section: &Section<'_>) -> AdmissionCoverage {
+fn admission(section: &Section<'_>) -> AdmissionEvidence {
     match section.text("admission") {
-        None | Some("None") => AdmissionCoverage::None,
-        Some("Declared") => AdmissionCoverage::Declared,
-        Some("Watched") => AdmissionCoverage::Watched,
+        None | Some("None") => AdmissionEvidence::None,
+        Some("Declared") => AdmissionEvidence::Declared,
+        Some("Watched") => AdmissionEvidence::Watched,
         Some(other) => {
             let message = unsupported_value(other, &["None", "Watched", "Declared"]);
             section.fault("admission", FaultKind::NotSupported, message);
-            AdmissionCoverage::None
+            AdmissionEvidence::None
         }
     }
 }
@@ -218,7 +218,7 @@ impl ClusterEntry {
             selector: None,
             accept_exceptions: false,
             writes_status: false,
-            admission: AdmissionCoverage::None,
+            admission: AdmissionEvidence::None,
             upstreams: None,
         }
     }

@@ -17,7 +17,7 @@ use super::rotation::{Credential, Digester, HeldCredentials, Purpose, Users};
 use super::{Authenticator, ProofTable};
 use crate::config::kubeconfig::{self, User};
 use crate::config::{
-    AdmissionCoverage, CallerEntry, ClusterEntry, Config, Disk, Files, Jwt, conflicting_cluster_message,
+    AdmissionEvidence, CallerEntry, ClusterEntry, Config, Disk, Files, Jwt, conflicting_cluster_message,
 };
 use crate::identity::certificates::system_time;
 use portcullis_policy::field::{Fault, FaultKind, Faults, FieldPath, Place};
@@ -398,7 +398,7 @@ impl Builder<'_> {
     /// cluster are not watched.
     fn webhook_configurations_are_watched(&mut self, entry: &CallerEntry) {
         let is_watched = |cluster: &&ClusterEntry| {
-            cluster.name == entry.cluster && cluster.admission == AdmissionCoverage::Watched
+            cluster.name == entry.cluster && cluster.admission == AdmissionEvidence::Watched
         };
         if entry.webhook_token.is_none() || self.config.clusters.iter().any(|one| is_watched(&one)) {
             return;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::watched::{self, GatewayIdentity, RegistrationsByCluster, UnsyncedCluster, WatchedObjects};
-use crate::config::{self, AdmissionCoverage, ClusterEntry, Config};
+use crate::config::{self, AdmissionEvidence, ClusterEntry, Config};
 use crate::webhooks::ConfiguredWebhook;
 use portcullis_policy::admission::matching::CustomResources;
 use portcullis_policy::admission::{AdmissionPolicies, AdmissionSet, AdmissionSettings};
@@ -158,7 +158,7 @@ fn reviewed_resources(
 ) -> BTreeMap<String, ReviewedResources> {
     let entries = config.clusters.iter();
     let mut reviewed = entries
-        .filter(|entry| entry.admission != AdmissionCoverage::None)
+        .filter(|entry| entry.admission != AdmissionEvidence::None)
         .peekable();
     let asked: Arc<[_]> = match reviewed.peek() {
         Some(_) => config::authorizers::load_next_to(&config.file, config.admission.cel_version).into(),
@@ -177,8 +177,8 @@ fn reviewed_resources(
             knowledge: match (registrations.get(&entry.name), entry.admission) {
                 (Some(known), _) => known.into(),
                 // Offline, the webhook configurations of `init` are assumed to be applied.
-                (None, AdmissionCoverage::Watched) => ReviewKnowledge::Assumed,
-                (None, AdmissionCoverage::Declared | AdmissionCoverage::None) => ReviewKnowledge::Declared,
+                (None, AdmissionEvidence::Watched) => ReviewKnowledge::Assumed,
+                (None, AdmissionEvidence::Declared | AdmissionEvidence::None) => ReviewKnowledge::Declared,
             },
             custom: Arc::new(custom.collect()),
             own_namespace: own_user(&entry.name).as_deref().and_then(namespace_of),

@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::Value;
 
-use crate::config::{AdmissionCoverage, ClusterEntry, Config, Endpoint};
+use crate::config::{AdmissionEvidence, ClusterEntry, Config, Endpoint};
 use crate::identity::certificates::{ServedCertificate, host_of_url};
 use crate::identity::tls::TlsContext;
 use crate::identity::{Attestation, Authenticator, Caller};
@@ -159,7 +159,7 @@ pub(crate) fn known(
     earlier: Option<&RegistrationsByCluster>,
 ) -> RegistrationsByCluster {
     let entries = config.clusters.iter();
-    let entries = entries.filter(|entry| entry.admission == AdmissionCoverage::Watched);
+    let entries = entries.filter(|entry| entry.admission == AdmissionEvidence::Watched);
     let of_entry = |entry: &ClusterEntry| {
         let of_cluster = watched.iter().find(|one| one.cluster == entry.name);
         let earlier = earlier.and_then(|earlier| earlier.get(&entry.name));

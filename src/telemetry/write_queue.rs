@@ -67,7 +67,7 @@ struct Closer<B>(Arc<Queue<B>>);
 #[derive(Debug)]
 struct Queue<B> {
     waiting: PerWorker<Mutex<Waiting<B>>>,
-    room: Room,
+    room: QueueRoom,
     /// Whether the writer waits for a byte from `wake`.
     is_idle: AtomicBool,
     /// Wakes the writer. Nonblocking. Every worker that notified a condition variable would write to it.
@@ -91,7 +91,7 @@ struct Waiting<B> {
 /// Bounds the bytes of pending items. A part of the limit, half of it at most, is divided among the workers. A worker
 /// that needs more takes it from the common rest, whose count all workers write.
 #[derive(Debug)]
-struct Room {
+struct QueueRoom {
     /// The bytes that each worker may hold without taking from the common part.
     own_limit: usize,
     common_limit: usize,
@@ -126,7 +126,7 @@ impl<B: Default + Send + 'static> WriteQueue<B> {
         wake.set_nonblocking(true)?;
         let waiting = PerWorker::default();
         let queue = Arc::new(Queue {
-            room: Room::new(settings.limit, waiting.len()),
+            room: QueueRoom::new(settings.limit, waiting.len()),
             waiting,
             is_idle: AtomicBool::new(false),
             wake,
@@ -184,9 +184,9 @@ impl<B> Drop for Closer<B> {
     }
 }
 
-// === impl Room ===
+// === impl QueueRoom ===
 
-impl Room {
+impl QueueRoom {
     fn new(limit: usize, places: usize) -> Self {
         let own_limit = (limit / 2 / places).min(MAX_OWN_BYTES);
         Self {

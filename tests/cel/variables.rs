@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use portcullis_cel::json::Document;
 use portcullis_cel::{
-    AccessCheckAttributes, AccessDecision, Activation, AdmissionVariables, AuthorizeAccess, Entries,
+    AccessCheckAttributes, AccessCheckDecision, Activation, AdmissionVariables, AuthorizeAccess, Entries,
     Environment, Key, Text, Type, Value, Version,
 };
 
@@ -14,7 +14,7 @@ use portcullis_cel::{
 struct Host;
 
 impl AuthorizeAccess for Host {
-    fn authorize(&self, question: AccessCheckAttributes, _: &dyn Fn() -> bool) -> Arc<AccessDecision> {
+    fn authorize(&self, question: AccessCheckAttributes, _: &dyn Fn() -> bool) -> Arc<AccessCheckDecision> {
         let AccessCheckAttributes {
             verb,
             path,
@@ -30,7 +30,7 @@ impl AuthorizeAccess for Host {
             format!("system:serviceaccount:{namespace}:{name}")
         });
         let path = path.as_deref().unwrap_or_default();
-        Arc::new(AccessDecision {
+        Arc::new(AccessCheckDecision {
             allowed: verb == "get",
             reason: format!("{user} {verb} {path} {group}/{resource}/{subresource} {namespace}/{name}  "),
             error: (verb == "fail").then(|| "boom".into()),

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use portcullis_cel::json::Document;
 use portcullis_cel::{
-    self, AccessCheckAttributes, AccessDecision, Activation, AdmissionVariables, AuthorizeAccess, Budget,
-    Type, Version,
+    self, AccessCheckAttributes, AccessCheckDecision, Activation, AdmissionVariables, AuthorizeAccess,
+    Budget, Type, Version,
 };
 use portcullis_policy::admission::webhook::fail_every_call;
 use portcullis_policy::admission::{

@@ -23,7 +23,9 @@ use std::fmt;
 pub use crate::cost::{Budget, CompileBudget, MAX_COMPILE_STEPS, MAX_COMPILED_BYTES, MAX_EVALUATION_BYTES};
 pub use environment::{AdmissionVariables, Environment, PerVersion, Version};
 pub use go_format::{quote, write_quoted};
-pub use library::authorizer::{AccessCheckAttributes, AccessCheckBuilder, AccessDecision, AuthorizeAccess};
+pub use library::authorizer::{
+    AccessCheckAttributes, AccessCheckBuilder, AccessCheckDecision, AuthorizeAccess,
+};
 pub use program::{Activation, LazyValue, Program};
 pub use reads::{AttributeRead, ReadExtent, ReadStep};
 pub use syntax::{

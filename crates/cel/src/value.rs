@@ -17,7 +17,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::json;
-use crate::library::authorizer::{AccessCheckBuilder, AccessDecision};
+use crate::library::authorizer::{AccessCheckBuilder, AccessCheckDecision};
 use crate::library::formats::NamedFormat;
 use crate::types::Type;
 
@@ -284,7 +284,7 @@ pub enum Opaque<'a> {
     /// An authorizer check that is still being built.
     Check(Arc<AccessCheckBuilder<'a>>),
     /// The decision of the authorizer.
-    Decision(Arc<AccessDecision>),
+    Decision(Arc<AccessCheckDecision>),
 }
 
 // === impl Opaque ===

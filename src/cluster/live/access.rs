@@ -430,7 +430,7 @@ impl DiscoveredGroup {
     }
 }
 
-// === impl ServedResource ===
+// === impl KindResource ===
 
 impl ServedResource {
     /// For example `v1` or `apps/v1`.

@@ -10,7 +10,7 @@ use similar::{Algorithm, ChangeTag, TextDiff};
 
 use crate::console::page::{Page, PageFrame, ViewError};
 use crate::console::views::clusters::ClusterChoice;
-use crate::console::{Revision, combined_changes};
+use crate::console::{KnownRevision, combined_changes};
 use crate::console::{ViewContext, ViewRequest};
 use crate::identity::certificates::rfc3339;
 use crate::state::{ChangedObjectKey, ObjectChange, ObjectChanges};
@@ -90,7 +90,7 @@ pub(crate) fn view(context: &ViewContext<'_>, request: &ViewRequest) -> Result<P
     let place = |name: &str, end: usize, or: usize| match request.query.single(name)? {
         None => Ok(or),
         Some(wanted) => {
-            let is_it = |revision: &Revision| *revision.revision == *wanted;
+            let is_it = |revision: &KnownRevision| *revision.revision == *wanted;
             let place = known.iter().take(end).rposition(is_it);
             place.ok_or_else(|| match known.iter().any(is_it) {
                 true => ViewError::Invalid("`from` is newer than `to`".to_owned()),
@@ -160,7 +160,7 @@ fn decisions(
 
 /// The revisions with the objects that this user may see: those of the visible clusters, and those for all
 /// clusters.
-fn visible_revisions(context: &ViewContext<'_>) -> Vec<Revision> {
+fn visible_revisions(context: &ViewContext<'_>) -> Vec<KnownRevision> {
     let mut revisions = context.console.changes.revisions();
     if context.visible.only().is_none() {
         return revisions;
@@ -192,8 +192,8 @@ fn visible_revisions(context: &ViewContext<'_>) -> Vec<Revision> {
 
 // === impl RevisionRow ===
 
-impl From<&Revision> for RevisionRow {
-    fn from(known: &Revision) -> Self {
+impl From<&KnownRevision> for RevisionRow {
+    fn from(known: &KnownRevision) -> Self {
         let count = |kind: &str| {
             let changes = known.changes.objects.values();
             changes.filter(|change| change_kind(change) == kind).count()

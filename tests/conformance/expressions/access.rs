@@ -9,9 +9,9 @@ use super::*;
 pub(super) struct ByVerb;
 
 impl AccessChecker for ByVerb {
-    fn answer(&self, attributes: &Attributes<'_>, _: Time, _: Deadline<'_>) -> AccessDecision {
+    fn answer(&self, attributes: &Attributes<'_>, _: Time, _: Deadline<'_>) -> AccessCheckDecision {
         let asked = sar::verb(&attributes.target);
-        AccessDecision {
+        AccessCheckDecision {
             allowed: asked == "allowme",
             reason: if asked == "allowme" { "because" } else { "" }.to_owned(),
             error: (asked == "errme").then(|| "the authorizer failed".to_owned()),
@@ -28,7 +28,7 @@ impl AccessChecker for ByVerb {
 pub(super) struct ByTable(pub(super) Value);
 
 impl ByTable {
-    fn answer_to(&self, is_match: impl Fn(&Value) -> bool) -> AccessDecision {
+    fn answer_to(&self, is_match: impl Fn(&Value) -> bool) -> AccessCheckDecision {
         let named = &self.0["match"];
         let answer = if named.is_object() && is_match(named) {
             &self.0["matchResult"]
@@ -36,7 +36,7 @@ impl ByTable {
             &self.0["default"]
         };
         let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
-        AccessDecision {
+        AccessCheckDecision {
             allowed: answer["decision"] == "Allow",
             reason: text("reason"),
             error: Some(text("error")).filter(|error| !error.is_empty()),
@@ -45,7 +45,7 @@ impl ByTable {
 }
 
 impl AccessChecker for ByTable {
-    fn answer(&self, attributes: &Attributes<'_>, _: Time, _: Deadline<'_>) -> AccessDecision {
+    fn answer(&self, attributes: &Attributes<'_>, _: Time, _: Deadline<'_>) -> AccessCheckDecision {
         self.answer_to(|named| {
             let is_user = named["user"]
                 .as_str()
@@ -61,7 +61,7 @@ impl AccessChecker for ByTable {
 }
 
 impl AuthorizeAccess for ByTable {
-    fn authorize(&self, question: AccessCheckAttributes, _: &dyn Fn() -> bool) -> Arc<AccessDecision> {
+    fn authorize(&self, question: AccessCheckAttributes, _: &dyn Fn() -> bool) -> Arc<AccessCheckDecision> {
         Arc::new(self.answer_to(|named| {
             ["group", "resource", "subresource", "namespace", "name", "verb"]
                 .into_iter()

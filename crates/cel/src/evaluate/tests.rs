@@ -13,7 +13,7 @@ use crate::function::Overload;
 use crate::program::{Activation, Call, PlanNode};
 use crate::types::Type;
 use crate::value::{Bytes, Duration, Entries, Key, Text, Value};
-use crate::{AccessCheckAttributes, AccessDecision, AuthorizeAccess, EvalError, library};
+use crate::{AccessCheckAttributes, AccessCheckDecision, AuthorizeAccess, EvalError, library};
 
 /// As much text as a review may bring, and as many items.
 const TEXT: usize = 3 << 20;
@@ -35,8 +35,8 @@ const CONSTANT: [&str; 9] = [
 struct Nobody;
 
 impl AuthorizeAccess for Nobody {
-    fn authorize(&self, _: AccessCheckAttributes, _: &dyn Fn() -> bool) -> Arc<AccessDecision> {
-        Arc::new(AccessDecision {
+    fn authorize(&self, _: AccessCheckAttributes, _: &dyn Fn() -> bool) -> Arc<AccessCheckDecision> {
+        Arc::new(AccessCheckDecision {
             allowed: false,
             reason: String::new(),
             error: None,
@@ -271,7 +271,7 @@ fn slow_expressions_with_a_low_cost_are_stopped() {
 struct Panicking;
 
 impl AuthorizeAccess for Panicking {
-    fn authorize(&self, _: AccessCheckAttributes, _: &dyn Fn() -> bool) -> Arc<AccessDecision> {
+    fn authorize(&self, _: AccessCheckAttributes, _: &dyn Fn() -> bool) -> Arc<AccessCheckDecision> {
         panic!("on purpose")
     }
 }

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use application::Application;
 
-use super::tree::Extent;
+use super::tree::TreeSize;
 use super::{Kind, Node, ObjectWriter, Tree, write_list};
 
 /// A JSON Patch whose operations were checked. They are read from the document on demand, not copied.
@@ -241,7 +241,7 @@ impl PatchBudget {
     }
 
     /// Charges the copy of a value.
-    pub(crate) fn copy(&mut self, extent: Extent) -> Result<(), PatchError> {
+    pub(crate) fn copy(&mut self, extent: TreeSize) -> Result<(), PatchError> {
         self.note(extent.notes)?;
         self.copied = left(self.copied, extent.bytes, "copy more than 3 MiB")?;
         Ok(())

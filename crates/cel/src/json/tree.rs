@@ -27,7 +27,7 @@ pub enum Tree<'d> {
 
 /// The size of a changed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct TreeSize {
     /// How many levels are open, this one included.
     pub(crate) levels: usize,
     /// How many notes of changes there are: the work of visiting or copying the value.
@@ -89,10 +89,10 @@ impl<'d> Tree<'d> {
         }
     }
 
-    pub(crate) fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> TreeSize {
         match self {
-            Self::Node(node) => Extent::of(node.raw().len()),
-            Self::Null => Extent::of("null".len()),
+            Self::Node(node) => TreeSize::of(node.raw().len()),
+            Self::Null => TreeSize::of("null".len()),
             Self::Object(map) => map.extent(),
             Self::Array(list) => list.extent(),
         }
@@ -117,9 +117,9 @@ impl<'d> Tree<'d> {
     }
 }
 
-// === impl Extent ===
+// === impl TreeSize ===
 
-impl Extent {
+impl TreeSize {
     /// The extent of a value of `bytes` bytes without changes.
     const fn of(bytes: usize) -> Self {
         Self {
@@ -252,8 +252,8 @@ impl<'d> TreeMap<'d> {
         read.chain(added)
     }
 
-    pub(crate) fn extent(&self) -> Extent {
-        let mut extent = Extent::of(self.read.raw().len());
+    pub(crate) fn extent(&self) -> TreeSize {
+        let mut extent = TreeSize::of(self.read.raw().len());
         for note in &self.notes {
             extent.add(note.extent());
             // The old value is part of the text that was read.
@@ -312,12 +312,12 @@ impl<'d> TreeMap<'d> {
 // === impl Note ===
 
 impl Note<'_> {
-    fn extent(&self) -> Extent {
+    fn extent(&self) -> TreeSize {
         /// Quotes, colon and comma.
         const MARKS: usize = 4;
         /// What a byte takes at most as an escape.
         const ESCAPE: usize = 6;
-        let mut extent = self.value.as_ref().map_or(Extent::of(0), Tree::extent);
+        let mut extent = self.value.as_ref().map_or(TreeSize::of(0), Tree::extent);
         if self.added > 0 {
             extent.bytes += MARKS + ESCAPE * self.key.len();
         }
@@ -424,8 +424,8 @@ impl<'d> TreeList<'d> {
         self.pieces.iter().flat_map(Piece::items)
     }
 
-    pub(crate) fn extent(&self) -> Extent {
-        let mut extent = Extent::of(2);
+    pub(crate) fn extent(&self) -> TreeSize {
+        let mut extent = TreeSize::of(2);
         for piece in &self.pieces {
             extent.add(piece.extent());
         }
@@ -530,10 +530,10 @@ impl<'d> Piece<'d> {
         run.map(|node| Cow::Owned(Tree::Node(node))).chain(item)
     }
 
-    fn extent(&self) -> Extent {
+    fn extent(&self) -> TreeSize {
         const COMMA: usize = 1;
         let mut extent = match self {
-            Self::Run { list, from, count } => Extent::of(list.raw_items(*from, *count).len()),
+            Self::Run { list, from, count } => TreeSize::of(list.raw_items(*from, *count).len()),
             Self::Item(item) => item.extent(),
         };
         extent.bytes += COMMA;

@@ -17,7 +17,11 @@ use crate::{EvalError, cost};
 /// An expression may make the same check many times; caching is left to the implementation.
 pub trait AuthorizeAccess: Sync {
     /// Decides a check. Once `expired` returns `true`, the result is meaningless.
-    fn authorize(&self, question: AccessCheckAttributes, expired: &dyn Fn() -> bool) -> Arc<AccessDecision>;
+    fn authorize(
+        &self,
+        question: AccessCheckAttributes,
+        expired: &dyn Fn() -> bool,
+    ) -> Arc<AccessCheckDecision>;
 }
 
 /// An authorization check: may this user do this?
@@ -48,7 +52,7 @@ pub struct AccessCheckAttributes {
 
 /// The decision of the authorizer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AccessDecision {
+pub struct AccessCheckDecision {
     /// Whether access is allowed.
     pub allowed: bool,
     /// The reason of the decision.
@@ -95,7 +99,7 @@ impl AccessCheckAttributes {
     }
 }
 
-impl AccessDecision {
+impl AccessCheckDecision {
     /// The bytes of all strings.
     pub(crate) fn bytes(&self) -> usize {
         self.reason.len() + self.error.as_ref().map_or(0, String::len)

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use std::sync::{Arc, PoisonError};
 
 use portcullis_cel::{
-    AccessCheckAttributes, AccessDecision, Activation, AuthorizeAccess, Budget, Bytes, Entries, Environment,
-    EvalError, Key, Text, Type, Value, Version,
+    AccessCheckAttributes, AccessCheckDecision, Activation, AuthorizeAccess, Budget, Bytes, Entries,
+    Environment, EvalError, Key, Text, Type, Value, Version,
 };
 
 use super::{TURN, peak};
@@ -25,8 +25,8 @@ const COST: u64 = 10_000;
 struct Talkative;
 
 impl AuthorizeAccess for Talkative {
-    fn authorize(&self, _: AccessCheckAttributes, _: &dyn Fn() -> bool) -> Arc<AccessDecision> {
-        Arc::new(AccessDecision {
+    fn authorize(&self, _: AccessCheckAttributes, _: &dyn Fn() -> bool) -> Arc<AccessCheckDecision> {
+        Arc::new(AccessCheckDecision {
             allowed: false,
             reason: "r".repeat(TEXT_BYTES),
             error: Some("e".repeat(TEXT_BYTES)),

@@ -13,12 +13,12 @@ use crate::model::{
     Attributes, Deadline, Decision, RawSelectors, Requirement, ResourceAttributes, Selectors, Target, Time,
     User, is_label_key, is_label_value, selector,
 };
-use portcullis_cel::{AccessCheckAttributes, AccessDecision, AuthorizeAccess, LazyValue, Value};
+use portcullis_cel::{AccessCheckAttributes, AccessCheckDecision, AuthorizeAccess, LazyValue, Value};
 
 /// Decides access checks.
 pub trait AccessChecker: fmt::Debug + Sync {
     /// Decides a check as of `now`. The result is meaningless if the deadline has passed.
-    fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessDecision;
+    fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessCheckDecision;
 
     /// Evaluates Denies and Limits only: the decision is a Deny or no opinion. The result is
     /// meaningless if the deadline has passed.
@@ -39,7 +39,7 @@ pub(crate) struct RequestAuthorizer<'r> {
     now: Time,
     /// [`Deadline::needs_more_memory`].
     needs_more: Option<&'r AtomicBool>,
-    answers: Mutex<HashMap<AccessCheckAttributes, Arc<AccessDecision>>>,
+    answers: Mutex<HashMap<AccessCheckAttributes, Arc<AccessCheckDecision>>>,
 }
 
 /// The variables `authorizer` and `authorizer.requestResource` of one request.
@@ -62,9 +62,9 @@ pub(crate) struct RequestResourceVariable<'r>(&'r RequestAuthorizer<'r>, &'r Req
 /// The API server's other authorizers are not considered, and Allows with objectConditions grant
 /// nothing.
 impl AccessChecker for PolicySet {
-    fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessDecision {
+    fn answer(&self, attributes: &Attributes<'_>, now: Time, deadline: Deadline<'_>) -> AccessCheckDecision {
         let authorization = self.authorize_unconditionally(attributes, now, deadline);
-        AccessDecision {
+        AccessCheckDecision {
             allowed: authorization.decision == Decision::Allow,
             reason: authorization.reason.to_string(),
             error: None,
@@ -98,7 +98,7 @@ impl<'r> RequestAuthorizer<'r> {
         }
     }
 
-    fn answer(&self, question: &AccessCheckAttributes, deadline: Deadline<'_>) -> AccessDecision {
+    fn answer(&self, question: &AccessCheckAttributes, deadline: Deadline<'_>) -> AccessCheckDecision {
         let user = match &question.service_account {
             None => self.user.clone(),
             Some((namespace, name)) => service_account(namespace, name),
@@ -110,7 +110,11 @@ impl<'r> RequestAuthorizer<'r> {
 }
 
 impl AuthorizeAccess for RequestAuthorizer<'_> {
-    fn authorize(&self, question: AccessCheckAttributes, expired: &dyn Fn() -> bool) -> Arc<AccessDecision> {
+    fn authorize(
+        &self,
+        question: AccessCheckAttributes,
+        expired: &dyn Fn() -> bool,
+    ) -> Arc<AccessCheckDecision> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(answer) = answers.get(&question) {
             return Arc::clone(answer);
@@ -221,9 +225,9 @@ mod tests {
     struct Counting(AtomicUsize);
 
     impl AccessChecker for Counting {
-        fn answer(&self, _: &Attributes<'_>, _: Time, _: Deadline<'_>) -> AccessDecision {
+        fn answer(&self, _: &Attributes<'_>, _: Time, _: Deadline<'_>) -> AccessCheckDecision {
             self.0.fetch_add(1, Ordering::Relaxed);
-            AccessDecision::default()
+            AccessCheckDecision::default()
         }
 
         fn refusal(&self, _: &Attributes<'_>, _: Time, _: Deadline<'_>) -> Authorization<'_> {

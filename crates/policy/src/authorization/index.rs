@@ -78,7 +78,7 @@ pub(crate) struct ResourceQuery<'s, 'r> {
     pub(crate) namespaces: TermIds,
     /// The namespace whose labels selectors are matched with; empty for none.
     pub(crate) labelled_namespace: &'r str,
-    pub(crate) in_namespace: RequestNamespace<'s>,
+    pub(crate) in_namespace: QueriedNamespace<'s>,
     /// Whether the request is for all namespaces, because it is for a collection and names no
     /// namespace.
     pub(crate) all_namespaces: bool,
@@ -133,7 +133,7 @@ enum KnownNamespace {
 
 /// The namespace of a request, for selectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RequestNamespace<'s> {
+pub(crate) enum QueriedNamespace<'s> {
     /// The request is in no namespace, or no policy has a selector.
     None,
     /// A namespace that these selectors select.
@@ -283,13 +283,13 @@ impl ResourceQuery<'_, '_> {
     pub(crate) fn compare(&self, effect: Effect, rule: &ResourceRule, selector: Option<u32>) -> RuleMatch {
         let is_listed = |selectors: &[u32]| selector.is_some_and(|own| selectors.binary_search(&own).is_ok());
         let selected = |selector: &LabelSelector| match self.in_namespace {
-            RequestNamespace::None => SelectorMatch::No,
-            RequestNamespace::Known(selectors) if is_listed(selectors) => SelectorMatch::Yes,
-            RequestNamespace::Labelled(labels) if selector.matches(|key| labels.get(key)) => {
+            QueriedNamespace::None => SelectorMatch::No,
+            QueriedNamespace::Known(selectors) if is_listed(selectors) => SelectorMatch::Yes,
+            QueriedNamespace::Labelled(labels) if selector.matches(|key| labels.get(key)) => {
                 SelectorMatch::Yes
             }
-            RequestNamespace::Known(_) | RequestNamespace::Labelled(_) => SelectorMatch::No,
-            RequestNamespace::Unknown => selector.selects_by_name(self.labelled_namespace),
+            QueriedNamespace::Known(_) | QueriedNamespace::Labelled(_) => SelectorMatch::No,
+            QueriedNamespace::Unknown => selector.selects_by_name(self.labelled_namespace),
         };
         let (narrowness, scoped) = (&self.narrowness, self.cluster_scoped);
         compare_resource_rule(effect, rule, self.request, selected, narrowness, scoped)
@@ -406,14 +406,14 @@ impl NamespaceIndex {
     }
 
     /// The state of the namespace `name`, which is empty for none.
-    pub(crate) fn find(&self, name: &str) -> RequestNamespace<'_> {
+    pub(crate) fn find(&self, name: &str) -> QueriedNamespace<'_> {
         if name.is_empty() || !self.has_selectors {
-            return RequestNamespace::None;
+            return QueriedNamespace::None;
         }
         match self.known.get(name) {
-            Some(KnownNamespace::SelectedBy(selectors)) => RequestNamespace::Known(selectors),
-            Some(KnownNamespace::Labelled(labels)) => RequestNamespace::Labelled(labels),
-            None => RequestNamespace::Unknown,
+            Some(KnownNamespace::SelectedBy(selectors)) => QueriedNamespace::Known(selectors),
+            Some(KnownNamespace::Labelled(labels)) => QueriedNamespace::Labelled(labels),
+            None => QueriedNamespace::Unknown,
         }
     }
 }
@@ -470,7 +470,7 @@ mod tests {
         let index = selectors.resolve_within(4, &names.into());
         let found = ["a", "c", "d", "f"].map(|name| index.find(name));
         let labels = BTreeMap::new();
-        assert_eq!(found[..2], [RequestNamespace::Known(&[0]); 2]);
-        assert_eq!(found[2..], [RequestNamespace::Labelled(&labels); 2]);
+        assert_eq!(found[..2], [QueriedNamespace::Known(&[0]); 2]);
+        assert_eq!(found[2..], [QueriedNamespace::Labelled(&labels); 2]);
     }
 }

@@ -14,7 +14,7 @@ use crate::manifest::{self, built_in_resource};
 
 /// The resource as which an API server serves a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServedResource {
+pub struct KindResource {
     /// The group of the resource. For a subresource it may differ from the group of the kind.
     pub group: String,
     pub resource: String,
@@ -28,11 +28,11 @@ pub struct ServedResource {
 /// What is added first takes precedence: first what a cluster serves, then definitions in the files
 /// of the policies, then those among the objects under review, whose author wants them to pass.
 #[derive(Debug, Clone, Default)]
-pub struct KnownKinds(BTreeMap<(String, String), (ServedResource, Place)>);
+pub struct KnownKinds(BTreeMap<(String, String), (KindResource, Place)>);
 
 impl KnownKinds {
     /// Adds a kind that an API server serves.
-    pub fn add_served(&mut self, kind: &str, served: ServedResource) {
+    pub fn add_served(&mut self, kind: &str, served: KindResource) {
         let key = (served.group.clone(), kind.to_owned());
         self.0.entry(key).or_insert((served, Place::default()));
     }
@@ -91,9 +91,9 @@ impl KnownKinds {
     }
 
     /// Returns the resource of `kind` of `group`; with a `subresource`, the resource that has it.
-    pub fn served(&self, group: &str, kind: &str, subresource: &str) -> ServedResource {
+    pub fn served(&self, group: &str, kind: &str, subresource: &str) -> KindResource {
         if let Some((group, resource)) = built_in_resource(group, kind, subresource) {
-            return ServedResource {
+            return KindResource {
                 group: group.to_owned(),
                 resource: resource.to_owned(),
                 is_namespaced: !is_known_cluster_scoped(group, resource),
@@ -105,7 +105,7 @@ impl KnownKinds {
     }
 }
 
-impl ServedResource {
+impl KindResource {
     fn in_words(&self) -> String {
         let place = if self.is_namespaced {
             "namespaced"
@@ -117,10 +117,10 @@ impl ServedResource {
 }
 
 /// The resource of `kind` of `group` according to its name: one of Portcullis' own, or a guess.
-fn guessed(group: &str, kind: &str) -> ServedResource {
+fn guessed(group: &str, kind: &str) -> KindResource {
     let resource = plural(kind);
     let is_cluster_scoped = is_known_cluster_scoped(group, &resource);
-    ServedResource {
+    KindResource {
         group: group.to_owned(),
         resource,
         is_namespaced: !is_cluster_scoped,
@@ -138,12 +138,12 @@ pub fn is_portcullis_file(document: &Document) -> bool {
 }
 
 /// The kind that `document` defines, if it is a CustomResourceDefinition.
-fn defined(document: &Document) -> Option<(String, ServedResource)> {
+fn defined(document: &Document) -> Option<(String, KindResource)> {
     let (group, _) = group_and_version(document.text("apiVersion")?);
     let is_definition =
         (group, document.text("kind")?) == ("apiextensions.k8s.io", "CustomResourceDefinition");
     let spec = |path: &[&str]| text(document, &[&["spec"], path].concat()).filter(|_| is_definition);
-    let served = ServedResource {
+    let served = KindResource {
         group: spec(&["group"])?,
         resource: spec(&["names", "plural"])?,
         is_namespaced: spec(&["scope"]).is_none_or(|scope| scope != "Cluster"),
@@ -411,13 +411,13 @@ impl ManifestRequest {
         })
     }
 
-    fn served(&self, kinds: &KnownKinds, (group, kind): (&str, &str)) -> ServedResource {
+    fn served(&self, kinds: &KnownKinds, (group, kind): (&str, &str)) -> KindResource {
         let served = kinds.served(group, kind, &self.subresource);
         match &self.resource {
             None => served,
             Some(written) => {
                 let (resource, own_group) = written.split_once('.').unwrap_or((written, ""));
-                ServedResource {
+                KindResource {
                     group: own_group.to_owned(),
                     resource: resource.to_owned(),
                     is_guess: false,
@@ -432,7 +432,7 @@ impl ManifestRequest {
         &self,
         object: &Document,
         (group, kind): (&str, &str),
-        served: &ServedResource,
+        served: &KindResource,
     ) -> Result<(), Fault> {
         let own = built_in_resource(group, kind, "").filter(|_| self.subresource.is_empty());
         match own {
@@ -449,7 +449,7 @@ impl ManifestRequest {
     }
 
     /// The namespace as in an API server: that of the object, or else of the request.
-    fn namespace_of(&self, object: &Document, served: &ServedResource) -> Result<String, Fault> {
+    fn namespace_of(&self, object: &Document, served: &KindResource) -> Result<String, Fault> {
         let path = ["metadata", "namespace"];
         let own = written_text(object, &path)?.filter(|namespace| !namespace.is_empty());
         let asked = self

@@ -16,7 +16,7 @@ use crate::authorization::rbac::WildcardSet;
 use crate::authorization::{AuthorizationPolicy, Effect, NonResourceRule, ResourceRule};
 
 use super::{
-    NonResourceQuery, PolicyQuery, PolicyTerms, RequestNamespace, ResourceQuery, SubjectTerm, TermIds,
+    NonResourceQuery, PolicyQuery, PolicyTerms, QueriedNamespace, ResourceQuery, SubjectTerm, TermIds,
 };
 
 /// The fields of all rules of some policies. Rules are numbered in the order of the policies.
@@ -197,12 +197,12 @@ impl RuleFields {
             found.add_terms(&self.namespaces, &query.namespaces)?;
         }
         match query.in_namespace {
-            RequestNamespace::Known(selectors) => found.add_terms(&self.namespace_selectors, selectors)?,
+            QueriedNamespace::Known(selectors) => found.add_terms(&self.namespace_selectors, selectors)?,
             // The labels are compared with the selector of each rule later.
-            RequestNamespace::Labelled(_) => {}
-            RequestNamespace::Unknown => found.add(FieldMatch::of(&self.unknown_labels))?,
-            RequestNamespace::None if query.all_namespaces => {}
-            RequestNamespace::None => found.add(FieldMatch::of(&self.namespace_selectors.any))?,
+            QueriedNamespace::Labelled(_) => {}
+            QueriedNamespace::Unknown => found.add(FieldMatch::of(&self.unknown_labels))?,
+            QueriedNamespace::None if query.all_namespaces => {}
+            QueriedNamespace::None => found.add(FieldMatch::of(&self.namespace_selectors.any))?,
         }
         if let Some(ids) = query.verb.ids() {
             found.add_terms(&self.verbs, ids)?;
