@@ -183,7 +183,7 @@ impl RequestAccess {
             "",
             &format!(
                 "accessrequest.portcullis.dev/{name} created: {requester} asks for {role} in {place} for {duration}\n\
-                 somebody else approves it with: kubectl portcullis approve {name}"
+                 somebody else can approve it with: kubectl portcullis approve {name}"
             ),
         );
         output::print(self.output.output, &words, &created)?;
