@@ -119,9 +119,6 @@ const BATCH_BYTES: usize = 1 << 20;
 /// The capacity in bytes that the line buffer keeps between batches.
 const SPARE_BYTES: usize = 256 << 10;
 
-/// The capacity in reviews that the queue's vector keeps between batches.
-const SPARE_REVIEWS: usize = 1024;
-
 /// Writes reviews to files.
 pub(crate) struct RecordingWriter {
     files: Box<dyn RecordingSink>,
@@ -450,7 +447,6 @@ impl BatchWriter<Vec<RecordedReview>> for RecordingWriter {
         for review in reviews.drain(..) {
             lost += self.add(&review);
         }
-        reviews.shrink_to(SPARE_REVIEWS);
         lost + self.flush()
     }
 

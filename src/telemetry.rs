@@ -18,4 +18,4 @@ pub use decision_log::DecisionLog;
 pub use log_records::LogRecords;
 pub use metrics::Metrics;
 pub use traces::{ReviewTrace, Traces};
-pub(crate) use write_queue::{BatchWriter, QueueSettings, SwitchedQueue, WriteQueue};
+pub(crate) use write_queue::{BatchWriter, QueueSettings, SwitchedQueue, WriteBatch, WriteQueue};

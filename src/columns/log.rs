@@ -46,9 +46,6 @@ const MAX_DUE_FILES: usize = 16;
 /// The maximum length of the line of a recorded review, in bytes.
 const MAX_REVIEW_BYTES: usize = 64 << 20;
 
-/// The capacity of the buffer of lines that is kept between batches, in bytes.
-const SPARE_BYTES: usize = 256 << 10;
-
 /// Writes decisions as Parquet files, if that is configured.
 #[derive(Debug)]
 pub(crate) struct DecisionFiles {
@@ -277,8 +274,6 @@ impl Drop for ColumnLog {
 impl BatchWriter<Vec<u8>> for ColumnLog {
     fn write(&mut self, lines: &mut Vec<u8>, _: u64) -> u64 {
         self.add_lines(lines, SystemTime::now());
-        lines.clear();
-        lines.shrink_to(SPARE_BYTES);
         // `add_lines` has counted lost lines.
         0
     }

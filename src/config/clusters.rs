@@ -473,8 +473,8 @@ pub(crate) fn read_folder(path: &Path) -> (Vec<ClusterFile>, Faults) {
     (files, faults)
 }
 
-/// Whether an entry in the tenant's folder named `folder` may be for the cluster `name`. Whoever
-/// writes the folder determines what the users of that cluster may do.
+/// Whether an entry in the tenant's folder named `folder` may be for the cluster `name`. The
+/// content of the folder determines what the users of that cluster may do.
 pub(crate) fn folder_allows_name(folder: &str, name: &str) -> bool {
     let rest = name.strip_prefix(folder);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

@@ -32,7 +32,7 @@ use tonic::{Code, Status};
 
 use super::decision_log::DecisionLine;
 use super::metrics::IntCounter;
-use super::write_queue::{BatchWriter, QueueSettings, SPARE_BYTES, SwitchedQueue, WriteQueue};
+use super::write_queue::{BatchWriter, QueueSettings, SwitchedQueue, WriteQueue};
 use crate::config::{SpoolBounds, Tracing};
 use backlog::{Backlog, MAX_PENDING_BYTES, MAX_SEGMENT_AGE_AWAY, MIN_RETRY_DELAY, Spool, lock};
 use portcullis_policy::model::cut;
@@ -203,7 +203,6 @@ impl BatchWriter<Vec<u8>> for SegmentWriter {
             self.begun = Instant::now();
         }
         self.lines.append(batch);
-        batch.shrink_to(SPARE_BYTES);
         self.count += items;
         if self.lines.len() >= SEGMENT_BYTES || self.time_left().is_zero() {
             self.close();

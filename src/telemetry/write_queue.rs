@@ -23,10 +23,19 @@ use prometheus::IntCounter;
 
 use super::per_worker::PerWorker;
 
+/// The capacity in bytes that a batch keeps once it is written.
+const SPARE_BYTES: usize = 256 << 10;
+
+/// The pending items of a worker.
+pub(crate) trait WriteBatch: Default + Send + 'static {
+    /// Removes the items, and keeps memory for `spare` bytes of them at most.
+    fn reset(&mut self, spare: usize);
+}
+
 /// Writes batches of items, on a thread of its own.
 pub(crate) trait BatchWriter<B>: Send + 'static {
-    /// Writes `batch`, which has this number of items, and clears it. Returns the number of lost
-    /// items.
+    /// Writes `batch`, which has this number of items and is reset afterwards. Returns the number of
+    /// lost items.
     fn write(&mut self, batch: &mut B, items: u64) -> u64;
 
     /// Reopens the file or pipe after [`WriteQueue::reopen`].
@@ -114,9 +123,18 @@ struct Orders {
 /// writes before the writer takes them.
 const MAX_OWN_BYTES: usize = 256 << 10;
 
+// === impl WriteBatch ===
+
+impl<T: Send + 'static> WriteBatch for Vec<T> {
+    fn reset(&mut self, spare: usize) {
+        self.clear();
+        self.shrink_to(spare / size_of::<T>().max(1));
+    }
+}
+
 // === impl WriteQueue ===
 
-impl<B: Default + Send + 'static> WriteQueue<B> {
+impl<B: WriteBatch> WriteQueue<B> {
     /// Starts the thread of `writer`.
     ///
     /// # Errors
@@ -289,7 +307,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Writes until the queue is closed and everything is written.
-fn run_writer<B: Default>(queue: &Queue<B>, woken: &UnixStream, mut writer: impl BatchWriter<B>) {
+fn run_writer<B: WriteBatch>(queue: &Queue<B>, woken: &UnixStream, mut writer: impl BatchWriter<B>) {
     let mut spare = B::default();
     loop {
         wait(queue, woken, writer.idle());
@@ -332,7 +350,7 @@ fn begin_flush<B>(queue: &Queue<B>) -> bool {
 }
 
 /// Writes the pending items of a worker. `spare` is empty before and afterwards.
-fn write_waiting<B>(
+fn write_waiting<B: WriteBatch>(
     queue: &Queue<B>,
     waiting: &Mutex<Waiting<B>>,
     spare: &mut B,
@@ -353,6 +371,7 @@ fn write_waiting<B>(
         writer.reopen();
     }
     let lost = writer.write(spare, items);
+    spare.reset(SPARE_BYTES);
     queue.dropped.inc_by(lost);
 }
 
@@ -368,7 +387,7 @@ pub(crate) struct SwitchedQueue<S, B> {
 
 // === impl SwitchedQueue ===
 
-impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
+impl<S: Clone + PartialEq, B: WriteBatch> SwitchedQueue<S, B> {
     /// Creates it without a queue.
     pub(crate) fn new() -> Self {
         Self {
@@ -436,9 +455,6 @@ impl<S: Clone + PartialEq, B: Default + Send + 'static> SwitchedQueue<S, B> {
 
 /// The destination of lines.
 pub(crate) type LogSink = Box<dyn Write + Send>;
-
-/// The capacity in bytes that a batch of lines keeps once they are written.
-pub(crate) const SPARE_BYTES: usize = 256 << 10;
 
 /// A queue of lines. Cheap to clone; the writer ends with the last clone.
 #[derive(Debug, Clone)]
@@ -525,10 +541,7 @@ impl LineQueue {
 
 impl<R: Fn() -> io::Result<LogSink> + Send + 'static> BatchWriter<Vec<u8>> for LineWriter<R> {
     fn write(&mut self, lines: &mut Vec<u8>, count: u64) -> u64 {
-        let written = self.write_lines(lines);
-        lines.clear();
-        lines.shrink_to(SPARE_BYTES);
-        let Err(error) = written else {
+        let Err(error) = self.write_lines(lines) else {
             self.broken = false;
             return 0;
         };

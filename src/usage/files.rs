@@ -38,9 +38,6 @@ const MAX_TABLE_BYTES: u64 = 64 << 20;
 /// The counts of one hour may take `maxBytes` divided by this.
 const HOUR_PART: u64 = 8;
 
-/// The capacity of a batch that is kept for the next one, in bytes.
-const SPARE_BYTES: usize = 256 << 10;
-
 /// Metrics about counted decisions.
 #[derive(Debug, Clone)]
 pub(crate) struct UsageCounters {
@@ -191,7 +188,6 @@ impl UsageWriter {
 impl BatchWriter<UsageBatch> for UsageWriter {
     fn write(&mut self, batch: &mut UsageBatch, _: u64) -> u64 {
         self.count(batch, SystemTime::now());
-        batch.clear(SPARE_BYTES);
         0
     }
 

@@ -18,6 +18,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use crate::config::hexadecimal;
+use crate::telemetry::WriteBatch;
 use crate::telemetry::decision_log::{CountedQuestion, LoggedQuestion, QuestionParts};
 
 /// The version of the format that is written, and the newest that can be read.
@@ -112,14 +113,13 @@ impl UsageBatch {
             (question, text)
         })
     }
+}
 
-    /// Clears the batch, and keeps the memory of `spare` bytes.
-    pub(crate) fn clear(&mut self, spare: usize) {
+impl WriteBatch for UsageBatch {
+    fn reset(&mut self, spare: usize) {
         self.text.clear();
         self.text.shrink_to(spare);
-        self.questions.clear();
-        self.questions
-            .shrink_to(spare / size_of::<(CountedQuestion, usize)>());
+        self.questions.reset(spare);
     }
 }
 

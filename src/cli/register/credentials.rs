@@ -13,7 +13,7 @@
 //! Webhook configurations contain the first token. So no request is lost, in whatever order pods
 //! and API servers read the changes, if all have read those of one phase before the next begins.
 //!
-//! The key of a CA signs one certificate and is not kept: whoever reads the Secret can impersonate
+//! The key of a CA signs one certificate and is not kept: those who read the Secret can impersonate
 //! the gateway until the next rotation, but cannot issue certificates.
 
 use std::time::{Duration, SystemTime};
@@ -245,7 +245,7 @@ impl WebhookCredentials {
         Ok((!is_same).then(|| repaired.changed_now(rules)))
     }
 
-    /// Removes tokens and CAs that do not belong to the phase. Otherwise, whoever once wrote to the
+    /// Removes tokens and CAs that do not belong to the phase. Otherwise, those who once wrote to the
     /// Secret could continue to call the gateways, or to impersonate them.
     fn drop_unused(&mut self) {
         let is_settled = self.phase == RotationPhase::Settled;

@@ -21,12 +21,12 @@ use portcullis_policy::model::{
 const LONG: Duration = Duration::from_secs(30);
 
 /// A sink that tells what it is given, and waits for leave before each write.
-struct Gate {
+struct LineSink {
     leave: Receiver<io::Result<()>>,
     reported: Sender<Vec<u8>>,
 }
 
-impl Write for Gate {
+impl Write for LineSink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.leave.recv().unwrap_or(Ok(()))?;
         self.reported.send(bytes.to_vec()).map_err(io::Error::other)?;
@@ -47,7 +47,7 @@ fn gated(limit: usize) -> (DecisionLog, IntCounter, Sender<io::Result<()>>, Rece
     let (reported, receive) = mpsc::channel();
     let dropped = counter();
     let log = DecisionLog::start(
-        Box::new(Gate { leave, reported }),
+        Box::new(LineSink { leave, reported }),
         || Err(io::ErrorKind::NotFound.into()),
         dropped.clone(),
         limit,
@@ -303,7 +303,7 @@ fn a_full_queue_drops_counts_and_never_waits() {
     let attributes = mk_attributes();
     let record = mk_record(&attributes);
     let length = line(&record).len();
-    // Half of it is for whoever needs more than the share of one thread: that and its own are six to nine lines.
+    // Half of it is for workers that need more than their own part: both together are six to nine lines.
     let (log, dropped, give, receive) = gated(12 * length);
     log.record(&record);
     // One to nine lines are in the hands of the writer, which cannot finish; six to nine wait.

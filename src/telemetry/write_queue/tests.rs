@@ -8,13 +8,13 @@ use super::*;
 const LONG: Duration = Duration::from_secs(30);
 
 /// A sink of numbers that waits for leave before it takes more.
-struct Gate {
+struct NumberSink {
     leave: Receiver<()>,
-    taken: Sender<Vec<(usize, usize)>>,
+    taken: Sender<Batch>,
 }
 
-impl BatchWriter<Vec<(usize, usize)>> for Gate {
-    fn write(&mut self, batch: &mut Vec<(usize, usize)>, _: u64) -> u64 {
+impl BatchWriter<Batch> for NumberSink {
+    fn write(&mut self, batch: &mut Batch, _: u64) -> u64 {
         // Once the test gives leave no more, all is taken.
         let _ended = self.leave.recv();
         self.taken.send(std::mem::take(batch)).unwrap();
@@ -23,6 +23,7 @@ impl BatchWriter<Vec<(usize, usize)>> for Gate {
 }
 
 type Numbers = WriteQueue<Batch>;
+
 /// The worker and the number of each item.
 type Batch = Vec<(usize, usize)>;
 
@@ -35,8 +36,17 @@ fn gated(limit: usize) -> (Numbers, IntCounter, Sender<()>, Receiver<Batch>) {
         limit,
         dropped: dropped.clone(),
     };
-    let queue = WriteQueue::start(Gate { leave, taken }, settings).unwrap();
+    let queue = WriteQueue::start(NumberSink { leave, taken }, settings).unwrap();
     (queue, dropped, give, receive)
+}
+
+/// Writes nothing, and leaves each batch as it is.
+struct NoSink;
+
+impl BatchWriter<Batch> for NoSink {
+    fn write(&mut self, _: &mut Batch, _: u64) -> u64 {
+        0
+    }
 }
 
 /// Each worker pushes so many items of `bytes`.
@@ -49,6 +59,30 @@ fn push_of_all_workers(queue: &Numbers, items: usize, bytes: usize) {
             });
         }
     });
+}
+
+#[test]
+fn the_memory_of_large_batches_is_given_back() {
+    const ITEMS: usize = 100_000;
+    let dropped = IntCounter::new("dropped", "items").unwrap();
+    let settings = QueueSettings {
+        thread: "numbers",
+        limit: 4 * ITEMS,
+        dropped: dropped.clone(),
+    };
+    let queue = WriteQueue::start(NoSink, settings).unwrap();
+    // The memory of a batch is that of the next but one.
+    for _ in 0..2 {
+        (0..ITEMS).for_each(|item| queue.push(1, |batch| batch.push((0, item))));
+        assert!(queue.flush(LONG));
+    }
+    assert_eq!(dropped.get(), 0);
+    for waiting in queue.queue.waiting.all() {
+        let kept = &locked(waiting).pending;
+        assert!(kept.is_empty());
+        let bytes = kept.capacity() * size_of::<(usize, usize)>();
+        assert!(bytes <= SPARE_BYTES, "a worker keeps {bytes} bytes");
+    }
 }
 
 #[test]
