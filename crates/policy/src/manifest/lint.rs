@@ -42,17 +42,17 @@ pub use known::{built_in_resource, built_in_resources, is_namespaced, kind_of};
 pub use labels::odd_request;
 pub use lockout::is_never_asked_about;
 
-pub(crate) use binding::BindingLint;
+pub(crate) use binding::SourceLint;
 
 /// Lints all objects of `sources`, each of which is valid.
 pub(crate) fn lint(
     sources: &[Arc<SourceObjects>],
     options: &Options,
-    earlier: Option<&BindingLint>,
+    earlier: Option<&SourceLint>,
     faults: &mut Faults,
-) -> BindingLint {
+) -> SourceLint {
     let others: Vec<&ManifestObject> = sources.iter().flat_map(|source| source.others()).collect();
-    let bindings = BindingLint::new(sources, options, earlier);
+    let findings = SourceLint::new(sources, options, earlier);
     let around = LintContext {
         options,
         namespaces: webhook::KnownNamespaces::new(&others),
@@ -61,10 +61,10 @@ pub(crate) fn lint(
             _ => None,
         })),
         known: admission::KnownTargets::new(&others),
-        labellers: labels::NamespaceLabelEditors::new(&others, bindings.labellers()),
-        administrators: lockout::Administrators::new(bindings.administrators()),
+        labellers: labels::NamespaceLabelEditors::new(&others, findings.labellers()),
+        administrators: lockout::Administrators::new(findings.administrators()),
     };
-    for (source, found) in sources.iter().zip(bindings.found()) {
+    for (source, found) in sources.iter().zip(findings.found()) {
         let mut found = found.warnings.iter().peekable();
         for (place, object) in source.others_in_place() {
             while let Some((_, warnings)) = found.next_if(|(at, _)| *at <= place) {
@@ -74,11 +74,11 @@ pub(crate) fn lint(
         }
         faults.extend(found.flat_map(|(_, warnings)| warnings.iter().cloned()));
     }
-    binding::lint_builtin_roles(&bindings, options, faults);
+    binding::lint_builtin_roles(&findings, options, faults);
     admission::lint(&others, faults);
     admission::lint_parameters(&others, faults);
     labels::lint_unknown_namespaces(&others, options, faults);
-    bindings
+    findings
 }
 
 /// What the warnings about one object depend on, except the object itself.

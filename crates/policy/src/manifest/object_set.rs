@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::lint::{self, BindingLint};
+use super::lint::{self, SourceLint};
 use super::namespace;
 use super::source::{Options, Source};
 use super::source_objects::SourceObjects;
@@ -16,7 +16,7 @@ use crate::model::groups::RBAC;
 /// The objects of several sources, valid individually and together.
 pub struct ObjectSet {
     sources: Vec<Arc<SourceObjects>>,
-    bindings: BindingLint,
+    findings: SourceLint,
 }
 
 /// The difference between two sets. A changed object is in both lists.
@@ -56,9 +56,9 @@ impl ObjectSet {
         if faults.has_errors() {
             return (None, faults);
         }
-        let bindings = earlier.map(|earlier| &earlier.bindings);
-        let bindings = lint::lint(&sources, options, bindings, &mut faults);
-        (Some(Self { sources, bindings }), faults)
+        let findings = earlier.map(|earlier| &earlier.findings);
+        let findings = lint::lint(&sources, options, findings, &mut faults);
+        (Some(Self { sources, findings }), faults)
     }
 
     /// The sources, in order.

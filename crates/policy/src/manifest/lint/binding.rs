@@ -171,12 +171,12 @@ pub(crate) struct BuiltinRef {
 
 /// Warns once that bindings refer to default roles of Kubernetes, which a gateway with only these
 /// manifests does not have. A watched cluster has them.
-pub(crate) fn lint_builtin_roles(bindings: &BindingLint, options: &Options, faults: &mut Faults) {
+pub(crate) fn lint_builtin_roles(findings: &SourceLint, options: &Options, faults: &mut Faults) {
     let is_watched = |cluster: Option<&str>| match cluster {
         Some(cluster) => options.watched.contains(cluster),
         None => !options.watched.is_empty(),
     };
-    let unwatched = bindings
+    let unwatched = findings
         .found
         .iter()
         .filter(|(source, _)| !is_watched(source.cluster()));
@@ -248,14 +248,14 @@ fn impersonation(
 // depend only on roles and options, which rarely change: there may be very many.
 
 /// The findings about the bindings and AuthorizationPolicies of each source.
-pub(crate) struct BindingLint {
+pub(crate) struct SourceLint {
     basis: LintInputs,
-    found: Vec<(Arc<SourceObjects>, Arc<BindingFindings>)>,
+    found: Vec<(Arc<SourceObjects>, Arc<SourceFindings>)>,
 }
 
 /// The findings about the bindings and AuthorizationPolicies of one source.
 #[derive(Default)]
-pub(crate) struct BindingFindings {
+pub(crate) struct SourceFindings {
     /// By the index of the binding or policy in the source.
     pub(crate) warnings: Vec<(usize, Vec<Fault>)>,
     /// References to default roles of Kubernetes that no manifest has.
@@ -279,15 +279,15 @@ struct LintInputs {
     roles: Vec<(Option<Arc<str>>, Arc<Role>)>,
 }
 
-// === impl BindingLint ===
+// === impl SourceLint ===
 
-impl BindingLint {
+impl SourceLint {
     /// Lints the bindings and AuthorizationPolicies of `sources`. Reuses the findings of `earlier` for
     /// sources that it contains, if the basis is the same.
     pub(crate) fn new(sources: &[Arc<SourceObjects>], options: &Options, earlier: Option<&Self>) -> Self {
         let basis = LintInputs::new(sources, options);
         let earlier = earlier.filter(|earlier| earlier.basis.is(&basis));
-        let known: HashMap<*const SourceObjects, &Arc<BindingFindings>> = earlier
+        let known: HashMap<*const SourceObjects, &Arc<SourceFindings>> = earlier
             .iter()
             .flat_map(|earlier| &earlier.found)
             .map(|(source, found)| (Arc::as_ptr(source), found))
@@ -296,7 +296,7 @@ impl BindingLint {
         let grants = LazyCell::new(|| RoleGrants::new(&roles, options));
         let find = |source: &Arc<SourceObjects>| match known.get(&Arc::as_ptr(source)) {
             Some(found) => Arc::clone(found),
-            None => Arc::new(BindingFindings::new(source, options, || &grants)),
+            None => Arc::new(SourceFindings::new(source, options, || &grants)),
         };
         let found = sources.iter().map(|source| (Arc::clone(source), find(source)));
         Self {
@@ -306,7 +306,7 @@ impl BindingLint {
     }
 
     /// The findings of each source, in order.
-    pub(crate) fn found(&self) -> impl Iterator<Item = &BindingFindings> {
+    pub(crate) fn found(&self) -> impl Iterator<Item = &SourceFindings> {
         self.found.iter().map(|(_, found)| &**found)
     }
 
@@ -327,9 +327,9 @@ impl BindingLint {
     }
 }
 
-// === impl BindingFindings ===
+// === impl SourceFindings ===
 
-impl BindingFindings {
+impl SourceFindings {
     fn new<'r, 'g>(
         source: &'r SourceObjects,
         options: &Options,
